@@ -84,12 +84,15 @@ local function is_word(value) return type(value) == "string" and not options.che
 
 local function is_time(value) return type(value) == "number" end
 
-local function are_readers(value)
-  if type(value) ~= "table" then return value == nil end
-  for mine, since in pairs(value) do
-    if not is_word(mine) or not is_time(since) then return false end
+-- The readers of a map as a text, and how many there are; nil: the map is not of dblocks.
+local function readers_of(map)
+  local list = {}
+  if type(map or list) ~= "table" then return nil end
+  for mine, since in pairs(map or list) do
+    if not is_word(mine) or not is_time(since) then return nil end
+    table.insert(list, ("%s,%.0f"):format(mine, since))
   end
-  return true
+  return table.concat(list, " "), #list
 end
 
 -- A row as swapping.lua has it; nil, message, code: others have put it there.
@@ -97,10 +100,9 @@ local function decoded(found)
   local row = { ticket = found.ticket, acquired_at = found.acquired_at }
   local fine = is_word(row.ticket) and is_time(row.acquired_at) and is_word(found.revision)
   if fine and row.ticket == "readers" then
-    row.readers = found.active_readers or {}
+    row.readers, row.inside = readers_of(found.active_readers)
     row.pending, row.pending_at = found.pending_writer, found.pending_at
-    fine = are_readers(found.active_readers) and
-      (row.pending == nil or is_word(row.pending) and is_time(row.pending_at))
+    fine = row.readers and (row.pending == nil or is_word(row.pending) and is_time(row.pending_at))
   end
   if fine then return row end
   return nil, ("refused: Cassandra: the row of %s %s is not of dblocks"):format(tostring(found.resource_type),
@@ -112,11 +114,7 @@ local function text(value) return "'" .. value .. "'" end
 
 local function moment(value) return ("%.0f"):format(value) end
 
-local function map(readers)
-  local list = {}
-  for mine, since in pairs(readers) do table.insert(list, text(mine) .. ": " .. moment(since)) end
-  return "{" .. table.concat(list, ", ") .. "}"
-end
+local function map(readers) return "{" .. readers:gsub("([^ ,]+),(%d+)", "'%1': %2"):gsub(" '", ", '") .. "}" end
 
 -- The columns of a row, but for the key: name, literal, or "null".
 local function columns(row, revision)

@@ -181,7 +181,9 @@ local function entries(found, add)
   local row = found.row
   if row.ticket ~= "readers" then add(listed(found, "write", row.ticket, row.acquired_at)) end
   if row.is_foreign then add(listed(found, "read", "readers", row.acquired_at)) end
-  for mine, since in pairs(row.readers or {}) do add(listed(found, "read", mine, since)) end
+  for mine, since in (row.readers or ""):gmatch "([^ ,]+),(%d+)" do
+    add(listed(found, "read", mine, tonumber(since)))
+  end
   if row.pending then add(listed(found, "waiting", row.pending, row.pending_at)) end
 end
 

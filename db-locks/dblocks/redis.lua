@@ -14,13 +14,20 @@ local late = require "dblocks.late"
 local redis = {}
 redis.__index = redis
 
--- ARGV: a mark, which comes back with the answer; the verb; the ticket; until when it may act; since when the ticket
--- holds the lock, or "". An answer that bears another mark is that of
--- another question: some clients, after a timeout, take the old reply for the next one.
+-- Every script gets a mark as its first argument, and returns it and words of its own in one text, as clients read a
+-- reply piece by piece; then further values. A reply that bears another mark is that of another question: some clients,
+-- after a timeout, take the old reply for the next one.
+local NOW = [[
+local function text(milliseconds) return string.format("%.0f", milliseconds) end
+local time = redis.call("TIME")
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+]]
+
+-- Further arguments: the verb; the ticket; until when it may act; since when the ticket holds the lock, or "".
 --
 -- A script that fails halfway is not undone: a user may have the right to SET and not to DEL. So what decides who holds
 -- the lock is the last command of each deed. What comes before it changes nothing for anybody.
-local STEP = doorman.source .. [[
+local STEP = doorman.source .. NOW .. [[
 local PENDING = " pending"
 local mark, verb, mine, expiry, held_since = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 
@@ -31,11 +38,7 @@ local function stamped(text)
   return ticket, tonumber(at)
 end
 
-local function text(milliseconds) return string.format("%.0f", milliseconds) end
-
-local time = redis.call("TIME")
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if now >= expiry then return { mark, "late", text(now) } end
+if now >= expiry then return { mark .. " late " .. text(now) } end
 local ticket, acquired_at = stamped(redis.call("GET", KEYS[1]))
 local pending, pending_at, inside, since
 if ticket == nil or ticket == "readers" then
@@ -82,27 +85,23 @@ elseif deed == "announce" then
 elseif deed == "withdraw" then
   redis.call("HDEL", KEYS[2], PENDING)
 end
-return { mark, outcome, type(detail) == "number" and text(detail) or detail or "" }
+return { mark .. " " .. outcome .. " " .. (type(detail) == "number" and text(detail) or detail or "") }
 ]]
 
--- The whole of a resource, and the time: mark, milliseconds, the text of the first key, the fields of the second.
-local LOOK = [[
-local time = redis.call("TIME")
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-return { ARGV[1], string.format("%.0f", now), redis.call("GET", KEYS[1]) or "", redis.call("HGETALL", KEYS[2]) }
+-- The whole of a resource: the time; the text of the first key, the fields of the second.
+local LOOK = NOW .. [[
+return { ARGV[1] .. " " .. text(now), redis.call("GET", KEYS[1]) or "", redis.call("HGETALL", KEYS[2]) }
 ]]
 
 local SCAN = [[
 local found = redis.call("SCAN", ARGV[2], "MATCH", "*mutexes/*", "COUNT", 1000)
-return { ARGV[1], found[1], found[2] }
+return { ARGV[1] .. " " .. found[1], found[2] }
 ]]
 
-local TIME = [[
-local time = redis.call("TIME")
-return { ARGV[1], string.format("%.0f", time[1] * 1000 + math.floor(time[2] / 1000)) }
-]]
+-- The time, and the name under which the server keeps STEP: its SHA-1.
+local TIME = NOW .. 'return { ARGV[1] .. " " .. text(now) .. " " .. redis.sha1hex([==[' .. STEP .. "]==]) }"
 
-local MEMORY = [[ return { ARGV[1], redis.call("INFO", "memory") } ]]
+local MEMORY = [[ return { ARGV[1] .. " " .. redis.call("INFO", "memory") } ]]
 
 local KEY, DOORMAN = "mutexes/%s,%s", "{mutexes/%s,%s}.doorman"
 
@@ -116,9 +115,9 @@ local function refused(message) return nil, "refused: Redis: " .. message, "refu
 local function silent(message) return nil, "in_doubt: Redis: " .. message, "in_doubt" end
 
 -- lua-resty-redis returns false, message for the first kind, and nil, message for the second. redis-lua raises errors.
-local function eval(one, ...)
-  if type(one.eval) ~= "function" then error("redis: the client must have a method eval", 0) end
-  local fine, reply, message = pcall(one.eval, one, ...)
+local function call(one, command, ...)
+  if type(one[command]) ~= "function" then error("redis: the client must have a method " .. command, 0) end
+  local fine, reply, message = pcall(one[command], one, ...)
   if fine and type(reply) == "table" then return reply end
   if fine and reply == false then return refused(tostring(message)) end
   if fine then return silent(tostring(message or "an unexpected reply")) end
@@ -127,37 +126,45 @@ local function eval(one, ...)
   return silent(tostring(reply))
 end
 
+local names = {} -- of scripts that servers keep
+
+-- The text is sent where the server does not have it, or does not let it be called by its name.
+local function run(one, script, ...)
+  if names[script] and one.evalsha then
+    local reply, message, code = call(one, "evalsha", names[script], ...)
+    if code ~= "refused" then return reply, message, code end
+  end
+  return call(one, "eval", script, ...)
+end
+
+-- Returns the words of the reply and the reply, if it bears the mark.
+local function own(mark, reply, message, code)
+  if not reply then return nil, message, code end
+  local bears, words = tostring(reply[1]):match "^(%x+) (.*)$"
+  if bears ~= mark then return silent "the reply is that of an earlier question" end
+  return words, reply
+end
+
 -- No two questions over one connection have the same mark.
 local asked = 0
 
-local function new_mark()
-  asked = asked + 1
-  return ("%x"):format(asked)
-end
-
--- Returns the reply of a script, with the mark in front, or nil, message, code. `resource`: whose keys the script gets,
--- or nil.
+-- Returns the words of a reply, and the reply; or nil, message, code. `resource`: whose keys the script gets, or nil.
 local function ask(one, script, resource, ...)
-  local mark = new_mark()
-  local reply, message, code
-  if resource then
-    local key, door = keys(resource)
-    reply, message, code = eval(one, script, 2, key, door, mark, ...)
-  else
-    reply, message, code = eval(one, script, 0, mark, ...)
-  end
-  if not reply then return nil, message, code end
-  if reply[1] ~= mark then return silent "the reply is that of an earlier question" end
-  return reply
+  asked = asked + 1
+  local mark = ("%x"):format(asked)
+  if not resource then return own(mark, run(one, script, 0, mark, ...)) end
+  local key, door = keys(resource)
+  return own(mark, run(one, script, 2, key, door, mark, ...))
 end
 
-local TIMES = { held = true, mine = true, late = true }
+local function text(milliseconds) return ("%.0f"):format(milliseconds) end
 
 local function step(one, time, resource, verb, mine, since)
-  local reply, message, code = ask(one, STEP, resource, verb, mine, ("%.0f"):format(late.expiry(time)),
-    since and ("%.0f"):format(since) or "")
-  if not reply then return nil, message, code end
-  return reply[2], TIMES[reply[2]] and tonumber(reply[3]) or reply[3]
+  local words, message, code = ask(one, STEP, resource, verb, mine, text(late.expiry(time)),
+    since and text(since) or "")
+  if not words then return nil, message, code end
+  local outcome, detail = words:match "^(%a+) (.*)$"
+  return outcome, outcome == "busy" and detail or tonumber(detail)
 end
 
 -- Answers of a server that is none for locks at the moment: a master that has become a replica keeps its connections.
@@ -185,21 +192,21 @@ function redis:step(...) return use(self, step, ...) end
 -- The operator --------------------------------------------------------------------------------------------------------
 
 local function look(one, resource)
-  local reply, message, code = ask(one, LOOK, resource)
-  if not reply then return nil, message, code end
-  local holder, at = reply[3]:match "^([^,]+),(%d+)$"
-  local row = { ticket = holder or "readers", acquired_at = tonumber(at), readers = {} }
-  row.is_foreign = holder == "readers"
-  for i = 1, #reply[4], 2 do
-    local field, value = reply[4][i], reply[4][i + 1]
+  local now, reply, code = ask(one, LOOK, resource)
+  if not now then return nil, reply, code end
+  local holder, at = reply[2]:match "^([^,]+),(%d+)$"
+  local row, readers = { ticket = holder or "readers", acquired_at = tonumber(at) }, {}
+  for i = 1, #reply[3], 2 do
+    local field, value = reply[3][i], reply[3][i + 1]
     if field == " pending" then
       row.pending, row.pending_at = value:match "^([^,]+),(%d+)$"
       row.pending_at = tonumber(row.pending_at)
     elseif holder then
-      row.readers[field], row.is_foreign = tonumber(value), false
+      table.insert(readers, field .. "," .. value)
     end
   end
-  return { type = resource.type, id = resource.id, row = row, now = tonumber(reply[2]) }
+  row.readers, row.is_foreign = table.concat(readers, " "), holder == "readers" and not readers[1]
+  return { type = resource.type, id = resource.id, row = row, now = tonumber(now) }
 end
 
 local PATTERNS = { "^mutexes/([^,{}]+),([^,{}]+)$", "^{mutexes/([^,{}]+),([^,{}]+)}%.doorman$" }
@@ -208,10 +215,10 @@ local PATTERNS = { "^mutexes/([^,{}]+),([^,{}]+)$", "^{mutexes/([^,{}]+),([^,{}]
 local function scan(one)
   local cursor, found = "0", {}
   repeat
-    local reply, message, code = ask(one, SCAN, nil, cursor)
-    if not reply then return nil, message, code end
-    cursor = reply[2]
-    for _, key in ipairs(reply[3]) do
+    local next, reply, code = ask(one, SCAN, nil, cursor)
+    if not next then return nil, reply, code end
+    cursor = next
+    for _, key in ipairs(reply[2]) do
       for _, pattern in ipairs(PATTERNS) do
         local type, id = key:match(pattern)
         if type then found[type .. "," .. id] = { type = type, id = id } end
@@ -240,9 +247,9 @@ function redis:list() return use(self, list, self._log) end
 
 -- A policy that evicts keys without a time to live may evict locks. The volatile ones evict only keys that have one.
 local function setup(one)
-  local reply, message, code = ask(one, MEMORY)
-  if not reply then return nil, message, code end
-  local policy = reply[2]:match "maxmemory_policy:([%w-]+)"
+  local memory, message, code = ask(one, MEMORY)
+  if not memory then return nil, message, code end
+  local policy = memory:match "maxmemory_policy:([%w-]+)"
   if policy and policy:find "^allkeys" then
     local words = "unsafe: maxmemory-policy is %s: Redis may evict locks; set noeviction, or a volatile policy"
     return nil, words:format(policy), "unsafe"
@@ -264,9 +271,11 @@ function redis.new(given, known)
   end
   local self = setmetatable({ _log = known.log }, redis)
   local function tell(one)
-    local reply, message, code = answered(self, ask(one, TIME))
-    if not reply then return nil, message, code end
-    return tonumber(reply[2])
+    local words, message, code = answered(self, ask(one, TIME))
+    if not words then return nil, message, code end
+    local time
+    time, names[STEP] = words:match "^(%d+) (%x+)$"
+    return tonumber(time)
   end
   self._client = client.new(given, quit, tell, known.clock)
   return self

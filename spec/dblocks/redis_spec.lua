@@ -177,6 +177,28 @@ describe("Redis", function()
     fails("refused", dblocks.redis(function() return require "no.such.module" end):mutex("crowd", 2):acquire())
   end)
 
+  it("gets the text of a step once, and again where it has forgotten it, or lets nothing be called by name", function()
+    local own = assert(redis.start("--save", ""))
+    finally(function() own:stop() end)
+    local raw = redis.connect(own.address)
+    local locks = dblocks.redis(function() return redis.connect(own.address) end, { clock = function() return 0 end })
+    local function calls(command)
+      return tonumber((raw:info "commandstats".commandstats["cmdstat_" .. command] or "=0"):match "=(%d+)")
+    end
+    local function pair() assert.is_true(assert(locks:mutex("named", 1):try_acquire()):release()) end
+    pair()
+    local texts, named = calls "eval", calls "evalsha"
+    for _ = 1, 10 do pair() end
+    assert.equal(texts, calls "eval")
+    assert.is_true(calls "evalsha" >= named + 20)
+    raw:script "flush"
+    pair()
+    assert.equal(texts + 1, calls "eval")
+    process.shell("redis-cli", "-p", tostring(own.address), "ACL", "SETUSER", "default", "-evalsha")
+    pair()
+    assert.equal(texts + 3, calls "eval")
+  end)
+
   it("that may evict locks is unsafe", function()
     local raw, locks = client(), dblocks.redis(client)
     raw:config("SET", "maxmemory-policy", "allkeys-lru")

@@ -109,6 +109,32 @@ describe("dblocks.sql", function()
   end)
 end)
 
+describe("a step of a reader", function()
+  -- What is written over a row of such readers.
+  local function written(readers, step)
+    local one = connection("PostgreSQL", { { "1700000000123", "1", "readers", "1", readers, nil, "0f" } }, { { "1" } })
+    local locks = dblocks.sql(one, { dialect = "postgres" })
+    step(locks:rwlock("a", 1))
+    return one.statements[2]:match "active_readers = '([^']*)'" or one.statements[2]:match "^%u+"
+  end
+
+  it("puts one entry into the text, or takes one out, and leaves the others as they are", function()
+    assert.equal("aa,3 a,1 ba,2 me,1700000000123", written("aa,3 a,1 ba,2", function(rwlock)
+      assert(rwlock:try_read { ticket = "me" })
+    end))
+    for before, after in pairs{
+      ["aa,3 a,1 ba,2"] = "aa,3 ba,2", ["a,1 aa,3"] = "aa,3", ["aa,3  a,1"] = "aa,3 ", ["ba,1 a,1 aa,1"] = "ba,1 aa,1",
+      ["a,1"] = "DELETE",
+    } do
+      assert.equal(after, written(before, function(rwlock)
+        local lock = require "dblocks.lock"
+        local held = lock.new(rwlock._locks, rwlock._resource, "read", "a", 1)
+        assert(held:release())
+      end))
+    end
+  end)
+end)
+
 describe("a row", function()
   local function again(row)
     local ticket, at, readers, pending, revision = sql_rows.values(row)
@@ -119,22 +145,18 @@ describe("a row", function()
   it("is read as it was written", function()
     for _, row in ipairs{
       { ticket = "a@b:1.c", acquired_at = 1700000000123 },
-      { ticket = "readers", acquired_at = 1, readers = {}, revision = "0f" },
-      { ticket = "readers", acquired_at = 1, readers = { a = 1, ["b+-_.@:"] = 2 }, pending = "w", pending_at = 3,
+      { ticket = "readers", acquired_at = 1, readers = "", inside = 0, revision = "0f" },
+      { ticket = "readers", acquired_at = 1, readers = "a,1 b+-_.@:,2", inside = 2, pending = "w", pending_at = 3,
         revision = "0f" },
     } do
       assert.same(row, again(row))
     end
   end)
 
-  it("has its oldest reader first", function()
-    local _, _, readers = sql_rows.values { ticket = "readers", acquired_at = 1, readers = { c = 2, a = 3, b = 2 } }
-    assert.equal("'b,2 c,2 a,3'", readers)
-  end)
-
   it("of others is none: nothing of it gets into a statement", function()
     assert.is_nil(sql_rows.parsed("t", "2024-01-01 00:00:00"))
     assert.is_nil(sql_rows.parsed("readers", 1, "a,1 b"))
+    assert.is_nil(sql_rows.parsed("readers", 1, "a,1b,2"))
     assert.is_nil(sql_rows.parsed("readers", 1, "a',1"))
     assert.is_nil(sql_rows.parsed("readers", 1, "a,1", "w'x,1", "0f"))
     assert.is_nil(sql_rows.parsed("readers", 1, "a,1", "w", "0f"))
