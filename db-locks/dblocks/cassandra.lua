@@ -18,7 +18,7 @@ local options = require "dblocks.options"
 local swapping = require "dblocks.swapping"
 local ticket = require "dblocks.ticket"
 
-local cassandra = { fenced = true }
+local cassandra = setmetatable({ fenced = true }, client)
 cassandra.__index = cassandra
 
 local MARK = 86400 -- seconds, for which a row without a ticket stays
@@ -116,17 +116,13 @@ local function moment(value) return ("%.0f"):format(value) end
 
 local function map(readers) return "{" .. readers:gsub("([^ ,]+),(%d+)", "'%1': %2"):gsub(" '", ", '") .. "}" end
 
--- The columns of a row, but for the key: name, literal, or "null".
+local SET = "ticket = %s, acquired_at = %s, active_readers = %s, pending_writer = %s, pending_at = %s, revision = %s"
+
+-- What a statement sets.
 local function columns(row, revision)
-  local list = {}
-  local function add(name, literal, value) table.insert(list, { name, value and literal(value) or "null" }) end
-  add("ticket", text, row.ticket)
-  add("acquired_at", moment, row.acquired_at)
-  add("active_readers", map, row.readers)
-  add("pending_writer", text, row.pending)
-  add("pending_at", moment, row.pending_at)
-  add("revision", text, revision)
-  return list
+  local function or_null(literal, value) return value and literal(value) or "null" end
+  return SET:format(or_null(text, row.ticket), or_null(moment, row.acquired_at), or_null(map, row.readers),
+    or_null(text, row.pending), or_null(moment, row.pending_at), text(revision))
 end
 
 local function where(resource)
@@ -136,8 +132,8 @@ end
 -- What swapping.lua needs --------------------------------------------------------------------------------------------
 
 -- The clock of the node that answers.
-local function time(one)
-  local rows, message, code = ask(one, ONE, "SELECT toTimestamp(now()) AS now FROM system.local")
+local function tell(given)
+  local rows, message, code = ask({ client = given }, ONE, "SELECT toTimestamp(now()) AS now FROM system.local")
   if not rows then return nil, message, code end
   local now = rows[1] and rows[1].now
   if is_time(now) then return now end
@@ -159,10 +155,9 @@ end
 -- Changes the row to `after` (false: nothing is held), if `condition` is true. A client may itself repeat a statement
 -- whose answer was late: the second one finds the revision of the first.
 local function update(self, one, resource, after, condition)
-  local revision, list = assert(ticket.random(8), "/dev/urandom cannot be read"), {}
-  for i, column in ipairs(columns(after or {}, revision)) do list[i] = column[1] .. " = " .. column[2] end
+  local revision = assert(ticket.random(8), "/dev/urandom cannot be read")
   local applied, seen, code = change(one, ("UPDATE %s%s SET %s WHERE %s IF %s"):format(self._table,
-    after and "" or (" USING TTL %d"):format(MARK), table.concat(list, ", "), where(resource),
+    after and "" or (" USING TTL %d"):format(MARK), columns(after or {}, revision), where(resource),
     condition:format(text(revision))))
   if applied == nil then return nil, seen, code end
   return applied or seen.revision == revision
@@ -183,7 +178,7 @@ function cassandra:clear(one, resource, mine, since)
 end
 
 local function use(self, fn, ...)
-  return self._client:use(function(given, now, ...)
+  return self:use(function(given, now, ...)
     local one = { client = given, time = now }
     local first, second, third = fn(self, one, ...)
     return first, second, third, not one.is_broken
@@ -267,18 +262,15 @@ end
 
 function cassandra:setup() return use(self, setup) end
 
-function cassandra:renews() return self._client:renews() end
-
-function cassandra:close() self._client:close() end
-
 --- A store over a client, or a function that makes one. `known.table`: "keyspace.table".
 function cassandra.new(given, known)
   if not known.table then error('cassandra: the option table must be given: "keyspace.table"', 0) end
   local function close(one)
     if one.close then one:close() end
   end
-  local function tell(one) return time { client = one } end
-  return setmetatable({ _client = client.new(given, close, tell, known.clock), _table = known.table }, cassandra)
+  local self = setmetatable(client.new(given, close, tell, known.clock), cassandra)
+  self._table = known.table
+  return self
 end
 
 return cassandra

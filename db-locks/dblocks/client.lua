@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The connections to the database. A caller gives a client, or a function that makes one.
+--- The connections to the database. A caller gives a client, or a function that makes one. The stores are classes
+-- derived from this one: they add step(), list() and setup().
 --
 -- A client that has failed in the middle of a step is given up: its next answer might be the one that was missed. Then
 -- a function is called for another client. A client that was given as it is has no successor.
@@ -64,8 +65,7 @@ local function made(self)
   local fine, new, message = pcall(self._make)
   if fine and new then return { one = new } end
   local problem = tostring(fine and message or new)
-  local passes = has(PASSING, problem) or fine
-  local code = passes and not has(LASTING, problem) and "unreachable" or "refused"
+  local code = (fine or has(PASSING, problem)) and not has(LASTING, problem) and "unreachable" or "refused"
   return nil, ("%s: no connection to the database: %s"):format(code, problem), code
 end
 
@@ -86,51 +86,36 @@ local function note(self, slot, time)
   slot.time, slot.at = time, slot.now()
 end
 
--- The time of the database, at most: what its answer has taken has passed as well. nil: it must be asked.
-local function estimate(slot)
+-- Returns the time of the database, at most: what its answer has taken has passed as well; or nil, message, code.
+local function time_of(self, slot)
   local passed = slot.time and slot.now() - slot.at
   if passed and passed >= 0 and passed < FRESH then return slot.time + math.floor(passed * 1000) end
+  local time, message, code = acquiring.answer(self._tell(slot.one))
+  if time then note(self, slot, time) end
+  return time, message, code
 end
 
--- Returns true if the time of the database is known; or nil, message, code.
-local function knows(self, slot)
-  if estimate(slot) then return true end
-  local time, message, code = acquiring.answer(self._tell(slot.one))
-  if not time then return nil, message, code end
-  note(self, slot, time)
-  return true
-end
+local GONE = "unreachable: the client %s; a function in its place would be called for another"
 
 -- Returns a client for one step, in a table; or nil, message, code.
 local function take(self)
   if self._closed then return nil, "closed: this object was closed", "closed" end
   part(self)
   local idle = table.remove(self._idle)
-  if idle and (not self._make or knows(self, idle)) then return idle end
+  if idle and (not self._make or time_of(self, idle)) then return idle end
   if idle then
     close(self, idle.one)
     return take(self)
   end
   if self._make then return made(self) end
-  if self._given_up then
-    local message = "unreachable: the client failed before; a function in its place would be called for another"
-    return nil, message, "unreachable"
-  end
-  if self._of_parent then
-    local message = "unreachable: the client is of the parent of this process; a function would be called for another"
-    return nil, message, "unreachable"
-  end
+  local gone = self._given_up and "failed before" or self._of_parent and "is of the parent of this process"
+  if gone then return nil, GONE:format(gone), "unreachable" end
   error("dblocks: another coroutine is using this client: give a function that makes one for each", 0)
-end
-
-local function give_back(self, slot)
-  if self._closed then return close(self, slot.one) end
-  table.insert(self._idle, slot)
 end
 
 local function finish(self, slot, fine, first, second, third, is_sound)
   if fine and not (first == nil and not is_sound and (third == "unreachable" or third == "in_doubt")) then
-    give_back(self, slot)
+    if self._closed then close(self, slot.one) else table.insert(self._idle, slot) end
     return first, second, third
   end
   self._given_up = true
@@ -142,9 +127,9 @@ end
 -- fn(one, time, ...); again, if that tells that it has come too late.
 local function timely(slot, self, fn, ...)
   for _ = 1, TRIES do
-    local known, message, code = knows(self, slot)
-    if not known then return nil, message, code end
-    local first, second, third, is_sound = fn(slot.one, estimate(slot) or slot.time, ...)
+    local time, message, code = time_of(self, slot)
+    if not time then return nil, message, code end
+    local first, second, third, is_sound = fn(slot.one, time, ...)
     if first ~= "late" then return first, second, third, is_sound end
     note(self, slot, second)
   end

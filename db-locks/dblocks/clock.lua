@@ -5,11 +5,6 @@
 -- measures how long a wait takes; times that are stored come from the database's clock.
 local clock = {}
 
-local function loaded(name)
-  local module = package.loaded[name]
-  return type(module) == "table" and module or nil
-end
-
 local function optional(name)
   local fine, module = pcall(require, name)
   return fine and type(module) == "table" and module or nil
@@ -24,11 +19,11 @@ local function found()
       return ngx.now()
     end
   end
-  local cqueues = loaded "cqueues"
-  if cqueues and cqueues.running() then return cqueues.sleep, cqueues.monotime end
+  local cqueues = package.loaded.cqueues
+  if type(cqueues) == "table" and cqueues.running() then return cqueues.sleep, cqueues.monotime end
   local socket = optional "socket"
   if socket then return socket.sleep, socket.gettime end
-  cqueues = cqueues or optional "cqueues"
+  cqueues = optional "cqueues"
   if cqueues then return cqueues.sleep, cqueues.monotime end
   return nil, os.time
 end

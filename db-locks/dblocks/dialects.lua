@@ -175,15 +175,9 @@ function dialects.sqlite.enter(ask)
   local timeout = found[1][1]
   if timeout == 0 then ask(("PRAGMA busy_timeout = %d"):format(PATIENCE)) end
   found, message = ask "PRAGMA synchronous"
-  if not found then
-    dialects.sqlite.leave(ask, timeout)
-    return nil, message, "refused"
-  end
-  if not ask(("PRAGMA synchronous = %d"):format(found[1][1])) then
-    dialects.sqlite.leave(ask, timeout)
-    return nil, message, "in_transaction"
-  end
-  return timeout
+  if found and ask(("PRAGMA synchronous = %d"):format(found[1][1])) then return timeout end
+  dialects.sqlite.leave(ask, timeout)
+  return nil, message, found and "in_transaction" or "refused"
 end
 
 function dialects.sqlite.leave(ask, timeout)

@@ -171,20 +171,17 @@ options.elsewhere(RWLock, "rwlock", {
 
 local list_schema = { older_than = checks.seconds, type = checks.word }
 
-local function listed(found, kind, mine, since)
-  return { type = found.type, id = found.id, kind = kind, ticket = mine, acquired_at = since / 1000,
-           age = (found.now - since) / 1000 }
-end
-
--- The entries of one resource.
+-- Adds the entries of one resource.
 local function entries(found, add)
   local row = found.row
-  if row.ticket ~= "readers" then add(listed(found, "write", row.ticket, row.acquired_at)) end
-  if row.is_foreign then add(listed(found, "read", "readers", row.acquired_at)) end
-  for mine, since in (row.readers or ""):gmatch "([^ ,]+),(%d+)" do
-    add(listed(found, "read", mine, tonumber(since)))
+  local function note(kind, mine, since)
+    add { type = found.type, id = found.id, kind = kind, ticket = mine, acquired_at = since / 1000,
+          age = (found.now - since) / 1000 }
   end
-  if row.pending then add(listed(found, "waiting", row.pending, row.pending_at)) end
+  if row.ticket ~= "readers" then note("write", row.ticket, row.acquired_at) end
+  if row.is_foreign then note("read", "readers", row.acquired_at) end
+  for mine, since in (row.readers or ""):gmatch "([^ ,]+),(%d+)" do note("read", mine, tonumber(since)) end
+  if row.pending then note("waiting", row.pending, row.pending_at) end
 end
 
 --- Lists what is held, and which writers wait, the oldest first. A mutex is listed as "write". The time of a writer
@@ -253,14 +250,10 @@ local common = { name = named, sleep = checks.callable, clock = checks.callable,
 ---@field clock? fun(): number seconds, for how long a wait takes (likewise)
 ---@field log? fun(level: "warning", message: string) told of failures of the connection, and of what cannot be returned
 
-local function given_client(value, where)
-  if type(value) ~= "function" and type(value) ~= "table" and type(value) ~= "userdata" then
-    error(("%s: a client, or a function that returns one, must be given, not %s"):format(where, type(value)), 0)
-  end
-end
-
 local function new(make, where, given, opts, further)
-  given_client(given, where)
+  if type(given) ~= "function" and type(given) ~= "table" and type(given) ~= "userdata" then
+    error(("%s: a client, or a function that returns one, must be given, not %s"):format(where, type(given)), 0)
+  end
   local all = {}
   for key, check in pairs(common) do all[key] = check end
   for key, check in pairs(further or {}) do all[key] = check end

@@ -32,26 +32,26 @@ local function step(self, verb)
     self.kind == "read")
 end
 
-local function not_held(self)
-  local message = "not_held: %s was released before, under the ticket %s"
-  return nil, message:format(self._resource.words, self.ticket), "not_held"
+local NOT_HELD = "not_held: %s was released before, under the ticket %s"
+local LOST = "lost: %s is not held under the ticket %s: an operator broke the lock, somebody else released that "
+  .. "ticket, or the data is gone"
+
+local function failure(self, message)
+  return nil, message:format(self._resource.words, self.ticket), message:match "^[^:]+"
 end
 
-local function lost(self)
-  local message = "lost: %s is not held under the ticket %s: an operator broke the lock, somebody else released that "
-    .. "ticket, or the data is gone"
-  return nil, message:format(self._resource.words, self.ticket), "lost"
+-- Whether the lock is held after a step.
+local function held(self, verb)
+  if self._is_released then return failure(self, NOT_HELD) end
+  local outcome, message, code = step(self, verb)
+  if outcome == "held" then return true end
+  if outcome then return failure(self, LOST) end
+  return nil, message, code
 end
 
 --- Asks the database whether the lock is still held.
 ---@return true|nil, string? message, dblocks.Code? code "lost", "not_held", "unreachable", "refused"
-function Lock:verify()
-  if self._is_released then return not_held(self) end
-  local outcome, message, code = acquiring.answer(step(self, "verify"))
-  if outcome == "held" then return true end
-  if outcome then return lost(self) end
-  return nil, message, code
-end
+function Lock:verify() return acquiring.answer(held(self, "verify")) end
 
 -- An acquire that was in doubt, and may still be executed, does nothing while the lock is held: see late.lua.
 local function settle(self)
@@ -70,7 +70,7 @@ end
 ---@return true|nil, string? message, dblocks.Code? code "not_held" (the second time), "lost", "in_doubt",
 ---  "unreachable", "contended", "refused"
 function Lock:release()
-  if self._is_released then return not_held(self) end
+  if self._is_released then return failure(self, NOT_HELD) end
   local settled, reason, why = settle(self)
   if not settled then return nil, reason, why end
   local outcome, message, code, doubt = step(self, "leave")
@@ -83,7 +83,7 @@ function Lock:release()
       :format(self._resource.words), "in_doubt"
   elseif outcome then
     self._is_released = true
-    return lost(self)
+    return failure(self, LOST)
   end
   self._doubt = self._doubt or doubt
   return nil, message, code
@@ -94,15 +94,10 @@ end
 ---  read), "unreachable", "contended", "refused"
 function Lock:downgrade()
   if self.kind == "mutex" then error("downgrade: a mutex has no readers; only a write lock can be downgraded", 0) end
-  if self._is_released then return not_held(self) end
   if self.kind == "read" then return self:verify() end
-  local outcome, message, code = step(self, "downgrade")
-  if outcome == "held" then
-    self.kind = "read"
-    return true
-  end
-  if outcome then return lost(self) end
-  return nil, message, code
+  local done, message, code = held(self, "downgrade")
+  if done then self.kind = "read" end
+  return done, message, code
 end
 
 --- At the end of its scope: release, whose failure can only be logged.

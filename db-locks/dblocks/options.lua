@@ -26,14 +26,6 @@ function checks.callable(value)
   return not (type(metatable) == "table" and metatable.__call) and "a function" or nil
 end
 
-function checks.whole(least, most)
-  return function(value)
-    if type(value) ~= "number" or not is_finite(value) or value % 1 ~= 0 or value < least or value > most then
-      return ("a whole number from %d to %d"):format(least, most)
-    end
-  end
-end
-
 function checks.one_of(...)
   local allowed = { ... }
   return function(value)

@@ -11,12 +11,11 @@ local client = require "dblocks.client"
 local doorman = require "dblocks.doorman"
 local late = require "dblocks.late"
 
-local redis = {}
+local redis = setmetatable({}, client)
 redis.__index = redis
 
--- Every script gets a mark as its first argument, and returns it and words of its own in one text, as clients read a
--- reply piece by piece; then further values. A reply that bears another mark is that of another question: some clients,
--- after a timeout, take the old reply for the next one.
+-- Every script gets a mark as its first argument, and returns it with its answer. A reply that bears another mark is
+-- that of another question: some clients, after a timeout, take the old reply for the next one.
 local NOW = [[
 local function text(milliseconds) return string.format("%.0f", milliseconds) end
 local time = redis.call("TIME")
@@ -38,7 +37,7 @@ local function stamped(text)
   return ticket, tonumber(at)
 end
 
-if now >= expiry then return { mark .. " late " .. text(now) } end
+if now >= expiry then return { mark, "late", text(now) } end
 local ticket, acquired_at = stamped(redis.call("GET", KEYS[1]))
 local pending, pending_at, inside, since
 if ticket == nil or ticket == "readers" then
@@ -85,23 +84,23 @@ elseif deed == "announce" then
 elseif deed == "withdraw" then
   redis.call("HDEL", KEYS[2], PENDING)
 end
-return { mark .. " " .. outcome .. " " .. (type(detail) == "number" and text(detail) or detail or "") }
+return { mark, outcome, type(detail) == "number" and text(detail) or detail or "" }
 ]]
 
 -- The whole of a resource: the time; the text of the first key, the fields of the second.
 local LOOK = NOW .. [[
-return { ARGV[1] .. " " .. text(now), redis.call("GET", KEYS[1]) or "", redis.call("HGETALL", KEYS[2]) }
+return { ARGV[1], text(now), redis.call("GET", KEYS[1]) or "", redis.call("HGETALL", KEYS[2]) }
 ]]
 
 local SCAN = [[
 local found = redis.call("SCAN", ARGV[2], "MATCH", "*mutexes/*", "COUNT", 1000)
-return { ARGV[1] .. " " .. found[1], found[2] }
+return { ARGV[1], found[1], found[2] }
 ]]
 
 -- The time, and the name under which the server keeps STEP: its SHA-1.
-local TIME = NOW .. 'return { ARGV[1] .. " " .. text(now) .. " " .. redis.sha1hex([==[' .. STEP .. "]==]) }"
+local TIME = NOW .. "return { ARGV[1], text(now), redis.sha1hex([==[" .. STEP .. "]==]) }"
 
-local MEMORY = [[ return { ARGV[1] .. " " .. redis.call("INFO", "memory") } ]]
+local MEMORY = [[ return { ARGV[1], redis.call("INFO", "memory") } ]]
 
 local KEY, DOORMAN = "mutexes/%s,%s", "{mutexes/%s,%s}.doorman"
 
@@ -137,34 +136,32 @@ local function run(one, script, ...)
   return call(one, "eval", script, ...)
 end
 
--- Returns the words of the reply and the reply, if it bears the mark.
-local function own(mark, reply, message, code)
-  if not reply then return nil, message, code end
-  local bears, words = tostring(reply[1]):match "^(%x+) (.*)$"
-  if bears ~= mark then return silent "the reply is that of an earlier question" end
-  return words, reply
-end
-
 -- No two questions over one connection have the same mark.
 local asked = 0
 
--- Returns the words of a reply, and the reply; or nil, message, code. `resource`: whose keys the script gets, or nil.
+-- Returns the reply of a script, with the mark in front, or nil, message, code. `resource`: whose keys the script gets,
+-- or nil.
 local function ask(one, script, resource, ...)
   asked = asked + 1
   local mark = ("%x"):format(asked)
-  if not resource then return own(mark, run(one, script, 0, mark, ...)) end
-  local key, door = keys(resource)
-  return own(mark, run(one, script, 2, key, door, mark, ...))
+  local reply, message, code
+  if resource then
+    local key, door = keys(resource)
+    reply, message, code = run(one, script, 2, key, door, mark, ...)
+  else
+    reply, message, code = run(one, script, 0, mark, ...)
+  end
+  if reply and reply[1] ~= mark then return silent "the reply is that of an earlier question" end
+  return reply, message, code
 end
 
 local function text(milliseconds) return ("%.0f"):format(milliseconds) end
 
 local function step(one, time, resource, verb, mine, since)
-  local words, message, code = ask(one, STEP, resource, verb, mine, text(late.expiry(time)),
+  local reply, message, code = ask(one, STEP, resource, verb, mine, text(late.expiry(time)),
     since and text(since) or "")
-  if not words then return nil, message, code end
-  local outcome, detail = words:match "^(%a+) (.*)$"
-  return outcome, outcome == "busy" and detail or tonumber(detail)
+  if not reply then return nil, message, code end
+  return reply[2], reply[2] == "busy" and reply[3] or tonumber(reply[3])
 end
 
 -- Answers of a server that is none for locks at the moment: a master that has become a replica keeps its connections.
@@ -184,7 +181,7 @@ local function answered(self, result, message, code)
 end
 
 local function use(self, fn, ...)
-  return self._client:use(function(...) return answered(self, fn(...)) end, ...)
+  return self:use(function(...) return answered(self, fn(...)) end, ...)
 end
 
 function redis:step(...) return use(self, step, ...) end
@@ -192,12 +189,12 @@ function redis:step(...) return use(self, step, ...) end
 -- The operator --------------------------------------------------------------------------------------------------------
 
 local function look(one, resource)
-  local now, reply, code = ask(one, LOOK, resource)
-  if not now then return nil, reply, code end
-  local holder, at = reply[2]:match "^([^,]+),(%d+)$"
+  local reply, message, code = ask(one, LOOK, resource)
+  if not reply then return nil, message, code end
+  local holder, at = reply[3]:match "^([^,]+),(%d+)$"
   local row, readers = { ticket = holder or "readers", acquired_at = tonumber(at) }, {}
-  for i = 1, #reply[3], 2 do
-    local field, value = reply[3][i], reply[3][i + 1]
+  for i = 1, #reply[4], 2 do
+    local field, value = reply[4][i], reply[4][i + 1]
     if field == " pending" then
       row.pending, row.pending_at = value:match "^([^,]+),(%d+)$"
       row.pending_at = tonumber(row.pending_at)
@@ -206,7 +203,7 @@ local function look(one, resource)
     end
   end
   row.readers, row.is_foreign = table.concat(readers, " "), holder == "readers" and not readers[1]
-  return { type = resource.type, id = resource.id, row = row, now = tonumber(now) }
+  return { type = resource.type, id = resource.id, row = row, now = tonumber(reply[2]) }
 end
 
 local PATTERNS = { "^mutexes/([^,{}]+),([^,{}]+)$", "^{mutexes/([^,{}]+),([^,{}]+)}%.doorman$" }
@@ -215,10 +212,10 @@ local PATTERNS = { "^mutexes/([^,{}]+),([^,{}]+)$", "^{mutexes/([^,{}]+),([^,{}]
 local function scan(one)
   local cursor, found = "0", {}
   repeat
-    local next, reply, code = ask(one, SCAN, nil, cursor)
-    if not next then return nil, reply, code end
-    cursor = next
-    for _, key in ipairs(reply[2]) do
+    local reply, message, code = ask(one, SCAN, nil, cursor)
+    if not reply then return nil, message, code end
+    cursor = reply[2]
+    for _, key in ipairs(reply[3]) do
       for _, pattern in ipairs(PATTERNS) do
         local type, id = key:match(pattern)
         if type then found[type .. "," .. id] = { type = type, id = id } end
@@ -229,14 +226,13 @@ local function scan(one)
 end
 
 -- A key of another type is no lock: the log is told, and the list goes on. Every other refusal is that of the list.
-local function is_foreign(code, message) return code == "refused" and message:find("WRONGTYPE", 1, true) ~= nil end
-
 local function list(one, _, log)
   local all, found, problem, why = {}, scan(one)
   if not found then return nil, problem, why end
   for _, resource in pairs(found) do
     local seen, message, code = look(one, resource)
-    if not seen and not is_foreign(code, message) then return nil, message, code end
+    local is_foreign = code == "refused" and message:find("WRONGTYPE", 1, true)
+    if not seen and not is_foreign then return nil, message, code end
     if not seen and log then log("warning", ("%s (of %s)"):format(message, (keys(resource)))) end
     table.insert(all, seen)
   end
@@ -247,9 +243,9 @@ function redis:list() return use(self, list, self._log) end
 
 -- A policy that evicts keys without a time to live may evict locks. The volatile ones evict only keys that have one.
 local function setup(one)
-  local memory, message, code = ask(one, MEMORY)
-  if not memory then return nil, message, code end
-  local policy = memory:match "maxmemory_policy:([%w-]+)"
+  local reply, message, code = ask(one, MEMORY)
+  if not reply then return nil, message, code end
+  local policy = reply[2]:match "maxmemory_policy:([%w-]+)"
   if policy and policy:find "^allkeys" then
     local words = "unsafe: maxmemory-policy is %s: Redis may evict locks; set noeviction, or a volatile policy"
     return nil, words:format(policy), "unsafe"
@@ -259,25 +255,21 @@ end
 
 function redis:setup() return use(self, setup) end
 
-function redis:renews() return self._client:renews() end
-
-function redis:close() self._client:close() end
-
 --- A store over a client of Redis, or a function that makes one: an object with a method eval(script, count, keys and
 -- arguments...), as those of lua-resty-redis and redis-lua.
 function redis.new(given, known)
   local function quit(one)
     if one.close then one:close() elseif one.quit then one:quit() end
   end
-  local self = setmetatable({ _log = known.log }, redis)
+  local self
   local function tell(one)
-    local words, message, code = answered(self, ask(one, TIME))
-    if not words then return nil, message, code end
-    local time
-    time, names[STEP] = words:match "^(%d+) (%x+)$"
-    return tonumber(time)
+    local reply, message, code = answered(self, ask(one, TIME))
+    if not reply then return nil, message, code end
+    names[STEP] = reply[3]
+    return tonumber(reply[2])
   end
-  self._client = client.new(given, quit, tell, known.clock)
+  self = setmetatable(client.new(given, quit, tell, known.clock), redis)
+  self._log = known.log
   return self
 end
 

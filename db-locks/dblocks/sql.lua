@@ -22,7 +22,7 @@ local sql_connection = require "dblocks.sql_connection"
 local sql_rows = require "dblocks.sql_rows"
 local swapping = require "dblocks.swapping"
 
-local sql = {}
+local sql = setmetatable({}, client)
 sql.__index = sql
 
 local failure, in_transaction = sql_connection.failure, sql_connection.in_transaction
@@ -121,10 +121,9 @@ function sql:claim(one, resource, mine)
   if not put then return put, seen, code end
   if put == 0 then return false end
   if self._dialect.change then return put end
-  local row, now
-  row, now, code = self:read(one, resource)
-  if row == nil and code ~= "in_transaction" then return failure("in_doubt", (now:gsub("^" .. code .. ": ", ""))) end
-  if row == nil then return nil, now, code end
+  local row, now, why = self:read(one, resource)
+  if row == nil and why ~= "in_transaction" then return failure("in_doubt", (now:gsub("^" .. why .. ": ", ""))) end
+  if row == nil then return nil, now, why end
   return row and row.ticket == mine and row.acquired_at
 end
 
@@ -135,13 +134,7 @@ local function only(self, one, resource, before)
   else
     where = where .. " AND revision " .. (before.revision and "= " .. sql_rows.quoted(before.revision) or "IS NULL")
   end
-  return where .. " AND " .. timely(self, one)
-end
-
-function sql:clear(one, resource, mine, since)
-  local before = { ticket = mine, acquired_at = since }
-  return whether(change(self, one, resource, before, ("DELETE FROM %s WHERE %s AND %s")
-    :format(self._table, only(self, one, resource, before), self._dialect.free)))
+  return ("%s AND %s AND %s"):format(where, self._dialect.free, timely(self, one))
 end
 
 function sql:swap(one, resource, before, after)
@@ -155,6 +148,10 @@ function sql:swap(one, resource, before, after)
   end
   text = text .. only(self, one, resource, before)
   return whether(change(self, one, resource, before, text))
+end
+
+function sql:clear(one, resource, mine, since)
+  return self:swap(one, resource, { ticket = mine, acquired_at = since }, false)
 end
 
 -- Use of a connection -------------------------------------------------------------------------------------------------
@@ -188,7 +185,6 @@ local function settled(self, one, ask, first, second, third)
 end
 
 local function entered(one, time, self, fn, ...)
-  check_driver(one)
   local ask, dialect = sql_connection.asker(one), self._dialect
   if not dialect.enter then return settled(self, one, ask, fn(ask, time, ...)) end
   local state, message, code = dialect.enter(ask)
@@ -203,7 +199,7 @@ local function step(ask, time, self, ...)
   return swapping.step(self, { ask = ask, expiry = late.expiry(time) - (self._dialect.runs or 0) }, ...)
 end
 
-function sql:step(...) return self._client:use(entered, self, step, self, ...) end
+function sql:step(...) return self:use(entered, self, step, self, ...) end
 
 -- The operator --------------------------------------------------------------------------------------------------------
 
@@ -220,7 +216,7 @@ local function list(ask, _, self)
   return all
 end
 
-function sql:list() return self._client:use(entered, self, list, self) end
+function sql:list() return self:use(entered, self, list, self) end
 
 local TABLE = [[CREATE TABLE %s (
   resource_type %s NOT NULL,
@@ -259,26 +255,23 @@ local function setup(ask, _, self)
   return true
 end
 
-function sql:setup() return self._client:use(entered, self, setup, self) end
-
-function sql:renews() return self._client:renews() end
-
-function sql:close() self._client:close() end
+function sql:setup() return self:use(entered, self, setup, self) end
 
 --- A store over a connection of LuaSQL, or a function that makes one. `known`: dialect, table.
 function sql.new(given, known)
   if type(given) ~= "function" then check_driver(given) end
   local dialect = dialects[known.dialect]
   local function close(one) one:close() end
-  local self = setmetatable({}, sql)
+  local self
   local function tell(one)
     check_driver(one)
     local rows, message, code = asked(self, sql_connection.asker(one), "SELECT " .. dialect.now .. dialect.dual)
     if not rows then return nil, message, code end
     return sql_rows.time(rows[1][1])
   end
-  self._client, self._dialect, self._name = client.new(given, close, tell, known.clock), dialect, known.dialect
-  self._table, self._settled = known.table or "mutexes", setmetatable({}, { __mode = "k" })
+  self = setmetatable(client.new(given, close, tell, known.clock), sql)
+  self._dialect, self._name, self._table = dialect, known.dialect, known.table or "mutexes"
+  self._settled = setmetatable({}, { __mode = "k" })
   return self
 end
 

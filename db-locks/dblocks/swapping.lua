@@ -14,10 +14,10 @@
 -- After false the last three may return what read() returns: they had to look. `one` may have an expiry, from which on
 -- they change nothing.
 --
--- A full row: ticket, acquired_at, revision; with ticket "readers" also readers, a text "ticket,ms ticket,ms", and how
--- many these are, inside; pending, pending_at; is_foreign: others know who the readers are. Nobody takes the text apart:
--- among a thousand readers that would cost each step milliseconds. Each row that is written for readers has a new random
--- revision: `before` is found again by that.
+-- A full row: ticket, acquired_at, revision; with ticket "readers" also readers, a text "ticket,ms ticket,ms", and
+-- inside, how many these are; pending, pending_at; is_foreign: others know who the readers are. Nobody takes the text
+-- apart: among a thousand readers that would cost each step milliseconds. Each row that is written for readers has a
+-- new random revision: `before` is found again by that.
 local doorman = require "dblocks.doorman"
 local ticket = require "dblocks.ticket"
 
@@ -104,16 +104,14 @@ end
 
 --- One step. `since`: since when the ticket holds it; `is_reader`: the ticket is known to be a reader's.
 function swapping.step(store, one, resource, verb, mine, since, is_reader)
-  local done, row, now
+  local outcome, done, row, now = "held", false, nil, nil
   if verb == "write" or verb == "wait" then
     done, row, now = store:claim(one, resource, mine)
-    if done then return "held", done end
-    if done == nil then return nil, row, now end
   elseif verb == "leave" and not is_reader then
-    done, row, now = store:clear(one, resource, mine, since)
-    if done then return "released" end
-    if done == nil then return nil, row, now end
+    outcome, done, row, now = "released", store:clear(one, resource, mine, since)
   end
+  if done then return outcome, done end
+  if done == nil then return nil, row, now end
   return decided(store, one, resource, verb, mine, since, row, now)
 end
 

@@ -4,7 +4,9 @@
 --- Tickets tell the holder of a lock. A ticket is `name.16hex`: an operator sees the name, and no two are the same.
 local ticket = {}
 
-local NAME_MOST = 47 -- bytes; with a dot and 16 digits 64
+--- The most bytes that a name may have; with a dot and 16 digits 64.
+ticket.NAME_MOST = 47
+
 local STRANGE = "[^A-Za-z0-9_.+-]"
 
 local function line_of(path)
@@ -36,15 +38,12 @@ local named_process, process_name
 function ticket.name()
   local pid = ticket.process_id()
   if pid == named_process then return process_name end
-  local room = NAME_MOST - #pid - 2
+  local room = ticket.NAME_MOST - #pid - 2
   local front = program():gsub(STRANGE, "-"):sub(1, 24)
   named_process = pid
   process_name = ("%s@%s:%s"):format(front, host_name():gsub(STRANGE, "-"):sub(1, room - #front), pid)
   return process_name
 end
-
---- The most bytes that a name of the caller's may have.
-ticket.NAME_MOST = NAME_MOST
 
 --- Returns `bytes` random bytes as hexadecimal digits; nil: this system has no source of them.
 function ticket.random(bytes)
@@ -54,7 +53,7 @@ function ticket.random(bytes)
   local drawn = source:read(bytes)
   source:close()
   if not drawn or #drawn < bytes then return nil end
-  return (drawn:gsub(".", function(byte) return ("%02x"):format(byte:byte()) end))
+  return ("%02x"):rep(bytes):format(drawn:byte(1, bytes))
 end
 
 --- A new ticket.
