@@ -272,8 +272,8 @@ end
 
 local dblocks = {}
 
---- Locks in Redis. `client`: an object with a method eval, as those of lua-resty-redis and redis-lua; or a function
--- that returns one, and is called again after a failure.
+--- Locks in Redis. `client`: an object with a method eval, and evalsha at best, as those of lua-resty-redis and
+-- redis-lua; or a function that returns one, and is called again after a failure.
 ---@param client table|function
 ---@param opts? dblocks.Options
 function dblocks.redis(client, opts) return new(require("dblocks.redis").new, "redis", client, opts) end

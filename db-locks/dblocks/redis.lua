@@ -256,7 +256,7 @@ end
 function redis:setup() return use(self, setup) end
 
 --- A store over a client of Redis, or a function that makes one: an object with a method eval(script, count, keys and
--- arguments...), as those of lua-resty-redis and redis-lua.
+-- arguments...), and evalsha() at best, as those of lua-resty-redis and redis-lua.
 function redis.new(given, known)
   local function quit(one)
     if one.close then one:close() elseif one.quit then one:quit() end

@@ -18,12 +18,14 @@ local PRELUDE = [[
     return one
   end
   local pooled = {}
-  function pooled:eval(...)
-    local one, problem = connect()
-    if not one then return nil, problem end
-    local reply, message = one:eval(...)
-    if reply == nil then one:close() else one:set_keepalive(10000, 20) end
-    return reply, message
+  for _, command in ipairs { "eval", "evalsha" } do
+    pooled[command] = function(_, ...)
+      local one, problem = connect()
+      if not one then return nil, problem end
+      local reply, message = one[command](one, ...)
+      if reply == nil then one:close() else one:set_keepalive(10000, 20) end
+      return reply, message
+    end
   end
   package.loaded["spec.kept"] = package.loaded["spec.kept"] or dblocks.redis(function() return pooled end)
   local function kept() return package.loaded["spec.kept"] end
