@@ -70,7 +70,7 @@ function acquiring.clear(store, resource, ticket)
 end
 
 -- A request: store, wait, resource, verb, ticket, is_new (the ticket is of this acquire alone), doubt (a step was in
--- doubt).
+-- doubt, of this acquire or of an earlier one of that ticket).
 
 -- A writer that waits no longer lets the readers in. Without an answer its mark lapses after 10 seconds.
 local function withdraw(request)
@@ -139,6 +139,7 @@ function acquiring.acquire(store, wait, resource, verb, ticket, how)
   if waits and verb == "write" then verb = "wait" end
   local request = {
     store = store, wait = wait, resource = resource, verb = verb, ticket = ticket, is_new = not how.ticket,
+    doubt = late.left(store, resource, ticket) > 0,
   }
   function wait.trouble(message, doubt)
     request.doubt = request.doubt or doubt

@@ -30,9 +30,10 @@ function late.note(store, resource, ticket, now)
   store.doubts = doubts
 end
 
---- For how many seconds an acquire under this ticket may still be executed.
+--- For how many seconds an acquire under this ticket may still be executed. A fenced store is one where it does nothing
+-- after the next step.
 function late.left(store, resource, ticket)
-  local doubt = (store.doubts or {})[key(resource, ticket)]
+  local doubt = not store.fenced and (store.doubts or {})[key(resource, ticket)]
   return doubt and math.max(doubt.until_then - doubt.now(), 0) or 0
 end
 

@@ -55,8 +55,7 @@ function Lock:verify() return acquiring.answer(held(self, "verify")) end
 
 -- An acquire that was in doubt, and may still be executed, does nothing while the lock is held: see late.lua.
 local function settle(self)
-  local store = self._locks._store
-  local left = store.fenced and 0 or late.left(store, self._resource, self.ticket)
+  local left = late.left(self._locks._store, self._resource, self.ticket)
   if left == 0 then return true end
   local sleep, fine, problem = self._locks._wait().sleep, nil, "nothing here can sleep"
   if sleep then fine, problem = clock.protected(sleep, left) end

@@ -48,6 +48,17 @@ describe("an acquire", function()
     assert.same({ "write" }, store.verbs)
   end)
 
+  it("fails in doubt as long as an earlier one of its ticket may still be executed, then as it fails", function()
+    local store, wait = scene(false, DOUBT, BUSY)
+    local function code() return select(3, acquire(store, wait, "write", { timeout = 0, ticket = "mine" })) end
+    assert.same({ "in_doubt", "in_doubt" }, { code(), code() })
+    wait.time = wait.time + 6
+    assert.equal("busy", code())
+    store, wait = scene(false, DOUBT, BUSY)
+    store.fenced = true -- what the second one has read excludes the first
+    assert.same({ "in_doubt", "busy" }, { code(), code() })
+  end)
+
   it("polls, and withdraws when its time is over", function()
     local store, wait = scene(true, BUSY)
     local result, message, code = acquire(store, wait, "write", { timeout = 10, poll = 1 })
