@@ -269,7 +269,7 @@ function cassandra.new(given, known)
     if one.close then one:close() end
   end
   local self = setmetatable(client.new(given, close, tell, known.clock), cassandra)
-  self._table = known.table
+  self._table, self.sleep = known.table, known.sleep
   return self
 end
 

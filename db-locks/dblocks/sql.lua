@@ -271,7 +271,7 @@ function sql.new(given, known)
   end
   self = setmetatable(client.new(given, close, tell, known.clock), sql)
   self._dialect, self._name, self._table = dialect, known.dialect, known.table or "mutexes"
-  self._settled = setmetatable({}, { __mode = "k" })
+  self._settled, self.sleep = setmetatable({}, { __mode = "k" }), known.sleep
   return self
 end
 

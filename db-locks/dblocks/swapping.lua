@@ -12,16 +12,18 @@
 --     store:clear(one, resource, ticket, since) -> boolean  a release without a look: deletes that row of a lone writer
 --
 -- After false the last three may return what read() returns: they had to look. `one` may have an expiry, from which on
--- they change nothing.
+-- they change nothing. store.sleep is the caller's own way to wait, or nil.
 --
 -- A full row: ticket, acquired_at, revision; with ticket "readers" also readers, a text "ticket,ms ticket,ms", and
 -- inside, how many these are; pending, pending_at; is_foreign: others know who the readers are. Nobody takes the text
 -- apart: among a thousand readers that would cost each step milliseconds. Each row that is written for readers has a
 -- new random revision: `before` is found again by that.
+local clock = require "dblocks.clock"
 local doorman = require "dblocks.doorman"
 local ticket = require "dblocks.ticket"
 
 local RACES = 64
+local PAUSE = 0.002 -- seconds, about, after a lost race: those who try again at once keep each other from getting on
 
 local swapping = {}
 
@@ -40,8 +42,7 @@ end
 
 --- What the doorman sees of a row.
 local function seen(row, mine)
-  if not row then return nil end
-  if row.ticket ~= "readers" then return row end
+  if not row or row.ticket ~= "readers" then return row or nil end
   local _, since = without(row.readers, mine)
   return {
     ticket = "readers", acquired_at = row.acquired_at, since = since, pending = row.pending,
@@ -87,7 +88,7 @@ end
 
 -- `row` and `now`: what was read already.
 local function decided(store, one, resource, verb, mine, held_since, row, now)
-  for _ = 1, RACES do
+  for nth = 1, RACES do
     local code, message, why, swapped
     if not now then row, now, code = store:read(one, resource) end
     if row == nil then return nil, now, code end
@@ -98,6 +99,8 @@ local function decided(store, one, resource, verb, mine, held_since, row, now)
     if swapped then return outcome, detail end
     if swapped == nil then return nil, message, why end
     row, now = message, why
+    local sleep = clock.find(store.sleep)
+    if sleep then pcall(sleep, PAUSE * math.random() * math.min(nth, 8)) end
   end
   return nil, ("contended: %s changed during each of %d attempts"):format(resource.words, RACES), "contended"
 end

@@ -135,6 +135,21 @@ describe("a step of a reader", function()
   end)
 end)
 
+it("a race that was lost is followed by a short sleep, which may fail, and another attempt", function()
+  local row = { { "1700000000123", "1", "readers", "1", "a,1", nil, "0f" } }
+  for _, sleep in ipairs{ function() end, function() error("not here", 0) end } do
+    local slept, one = {}, connection("PostgreSQL", row, {}, row, {}, row, { { "1" } })
+    local locks = dblocks.sql(one, { dialect = "postgres", sleep = function(seconds)
+      table.insert(slept, seconds)
+      sleep()
+    end })
+    assert(locks:rwlock("a", 1):try_read())
+    assert.equal(6, #one.statements)
+    assert.equal(2, #slept)
+    for _, seconds in ipairs(slept) do assert.is_true(seconds >= 0 and seconds < 0.1) end
+  end
+end)
+
 describe("a row", function()
   local function again(row)
     local ticket, at, readers, pending, revision = sql_rows.values(row)
