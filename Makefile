@@ -375,8 +375,8 @@ test-db: prepare ## db-locks on real databases, or SPEC=path; CASSANDRA=0: witho
 torture-db: prepare ## db-locks under SIGKILL, SIGSTOP and cut connections: STORE=redis [SECONDS=60] [SEED=]
 	@$(WITH_ENV) STORE=$(STORE) SECONDS=$(SECONDS) SEED=$(SEED) $(RUN_LUA) tools/dblocks/torture.lua
 
-figures-db: prepare ## what operations of db-locks cost on a database: STORE=redis
-	@$(WITH_ENV) STORE=$(STORE) $(RUN_LUA) tools/dblocks/figures.lua
+figures-db: prepare ## what operations of db-locks cost on a database: STORE=redis [READERS=9] [TIMES=50]
+	@$(WITH_ENV) STORE=$(STORE) READERS=$(READERS) TIMES=$(TIMES) $(RUN_LUA) tools/dblocks/figures.lua
 
 break-db: prepare ## break db-locks on purpose; the torture must catch it: [BREAKAGE=name] [SECONDS=20]
 	@$(WITH_ENV) SECONDS_EACH=$(SECONDS) tools/dblocks/breakages/run $(BREAKAGE)
