@@ -6,6 +6,21 @@
 -- luv has none.
 local guard = require "amqplocks.waiting.guard"
 local running = require "amqplocks.compat.pcall".running
+
+-- luv keeps the coroutine that has loaded it, and calls all callbacks in there. Nothing can resume it from there, and
+-- once it is collected, luv crashes.
+local MISPLACED = 'driver "luv": first require "luv" outside of coroutines, as luv calls all callbacks where it was loaded'
+
+local function in_coroutine()
+  local thread, is_main = running()
+  return thread and not is_main
+end
+
+if in_coroutine() and not package.loaded.luv then
+  package.loaded[...] = nil -- or Lua 5.1 would not load this module later
+  error(MISPLACED, 0)
+end
+
 local uv = require "luv"
 
 -- ---- waiting --------------------------------------------------------------------------------------------------------
@@ -52,7 +67,9 @@ end
 life.sentinel = at_the_end(function() life.is_over = true end)
 
 local function resume(thread)
-  if coroutine.status(thread) ~= "suspended" then return end -- another function has ended it
+  local status = coroutine.status(thread)
+  if status == "running" then error(MISPLACED, 0) end
+  if status ~= "suspended" then return end -- another function has ended it
   local fine, problem = coroutine.resume(thread)
   if not fine then error(debug.traceback(thread, problem), 0) end
 end
@@ -306,10 +323,7 @@ function loop.spawn(fn)
 end
 
 function loop.check()
-  local thread, is_main = running()
-  if not thread or is_main then
-    return "only a coroutine can wait, which luv's loop resumes (uv.run())", "phase"
-  end
+  if not in_coroutine() then return "only a coroutine can wait, which luv's loop resumes (uv.run())", "phase" end
 end
 
 return loop

@@ -201,6 +201,35 @@ describe("the driver for luv", function()
     assert.equal("tls", code)
   end)
 
+  luv_it("refuses to be the first that loads luv inside a coroutine, and works once luv was loaded outside", function()
+    run [[
+      local function connect()
+        return require "amqplocks".connect("amqp://127.0.0.1:1", { driver = "luv" })
+      end
+      for _, fn in ipairs { connect, function() require "amqplocks.drivers.luv" end } do
+        local fine, problem = coroutine.resume(coroutine.create(fn))
+        assert(not fine and problem:find('require "luv" outside of coroutines', 1, true), problem)
+        assert(not package.loaded.luv)
+      end
+      local uv, code = require "luv", nil
+      coroutine.wrap(function() code = select(3, connect()) end)()
+      uv.run()
+      assert(code == "unreachable", code)
+    ]]
+  end)
+
+  luv_it("ends the program rather than never resume the coroutine in which the program has loaded luv", function()
+    local fine, problem = pcall(run, [[
+      coroutine.wrap(function()
+        require "luv"
+        require "amqplocks.drivers.luv".condition():wait(0.01)
+      end)()
+      require "luv".run()
+    ]])
+    assert.is_false(fine)
+    assert.matches('require "luv" outside of coroutines', problem, 1, true)
+  end)
+
   luv_it("ends the program with an error of a coroutine that has waited, as luv does with its callbacks", function()
     local fine, problem = pcall(run, [[
       local driver = require "amqplocks.drivers.luv"
