@@ -17,6 +17,8 @@ local pcall = protected.pcall
 
 local MAIN = {} -- the owner outside of coroutines, in Lua 5.1
 
+local UNFENCED = 'conflict: this owner has acquired mutex "%s" without a fencing token'
+
 -- The holds, by connection, then by kind and name, and then by owner: { lock =, entries =, forget = }. An entry keeps
 -- its hold. So owners are compared as keys of tables are, and one that is collected is forgotten.
 local held = setmetatable({}, { __mode = "k" })
@@ -152,8 +154,8 @@ end
 local reentrant = {}
 
 --- Enters a mutex: returns another entry if its owner holds it already, otherwise acquires it by acquire(mutex, ...).
----@return amqplocks.Entry|nil, string? message, amqplocks.Code? code of lock:held(), if the lock was lost; those of
----  mutex:acquire
+---@return amqplocks.Entry|nil, string? message, amqplocks.Code? code of lock:held(), if the lock was lost; "conflict"
+---  (a fenced mutex, and its owner holds it without a token); those of mutex:acquire
 function reentrant.enter(mutex, acquire, ...)
   local names = inner(held, mutex._connection, "v")
   local holds = inner(names, mutex._kind .. " " .. mutex.name, "kv") -- each hold keeps it
@@ -163,6 +165,7 @@ function reentrant.enter(mutex, acquire, ...)
   if hold and not is_last(hold) then
     local is_held, message, code = hold.lock:held()
     if not is_held then return nil, message, code end
+    if mutex._fenced and not hold.lock.fence then return nil, UNFENCED:format(mutex.name), "conflict" end
     return enter(hold)
   end
   local fresh, message, code = acquire(mutex, ...)

@@ -333,6 +333,34 @@ row("a reentrant mutex: entered by its owner", {
   s.say(told(rivals:acquire { timeout = 5 }))
 end)
 
+row("a reentrant mutex: a holder without a token gets none by entering as fenced", {
+  "mutex nil", "conflict", "conflict", "mutex nil", "busy", "true", "true", "mutex",
+}, function(s)
+  local function own(fenced) return s.conn:mutex(s.name, { reentrant = true, fenced = fenced }) end
+  local outer = own():acquire { timeout = 5 }
+  s.say(told(outer) .. " " .. tostring(outer.fence))
+  s.say(told(own(true):acquire { timeout = 5 }))
+  s.say(told(s.conn:all { own(true) }:try_acquire()))
+  local inner = own():try_acquire()
+  s.say(told(inner) .. " " .. tostring(inner.fence))
+  s.say(told(s.rival:mutex(s.name):try_acquire()))
+  s.say(inner:release())
+  s.say(outer:release())
+  s.say(told(s.rival:mutex(s.name):acquire { timeout = 5 }))
+end)
+
+row("a reentrant mutex: a token is every entry's", { "true", "true", "true", "true" }, function(s)
+  local function own(fenced) return s.conn:mutex(s.name, { reentrant = true, fenced = fenced }) end
+  local outer = own(true):acquire { timeout = 10 }
+  for _, fenced in ipairs { true, false } do
+    local inner = own(fenced):try_acquire()
+    s.say(inner.fence == outer.fence)
+    s.say(inner:release())
+  end
+  outer:release()
+  own(true):forget_fence()
+end)
+
 row("an election: over when fn returns", { "true 3", "again 1", "true 4", is_operated = true }, function(s)
   s.say("true " .. select(2, s.conn:elect(s.name, function() return 3 end)))
   local terms = 0

@@ -9,7 +9,7 @@ local running = require "amqplocks.compat.pcall".running
 
 -- luv keeps the coroutine that has loaded it, and calls all callbacks in there. Nothing can resume it from there, and
 -- once it is collected, luv crashes.
-local MISPLACED = 'driver "luv": first require "luv" outside of coroutines, as luv calls all callbacks where it was loaded'
+local MISPLACED = 'driver "luv": first require "luv" outside of coroutines, as luv calls back where it was loaded'
 
 local function in_coroutine()
   local thread, is_main = running()
