@@ -177,7 +177,9 @@ describe("a step whose answer was lost", function()
     assert.same({ "wait", "wait", "adopt", "wait", "adopt" }, store.verbs)
   end)
 
-  it("is told when sleep raises an error then, and otherwise the error comes out", function()
+  -- Lua 5.1 cannot catch an error of a function that may yield.
+  local protected_it = require("dblocks.clock").protected == pcall and it or pending
+  protected_it("is told when sleep raises an error then, and otherwise the error comes out", function()
     for first, second in pairs{ [DOUBT] = BUSY, [BUSY] = DOUBT } do
       local store, wait = scene(true, first, second)
       local sleep = wait.sleep
