@@ -7,6 +7,7 @@ local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local command = require "spec.support.command"
 local gate = require "spec.support.gate"
+local line = require "spec.support.line"
 local process = require "spec.support.process"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
@@ -53,8 +54,7 @@ describe("amqp-lock --restart", function()
     local name = gate.name()
     local one, job = start("-W", name, "-c", "echo ticket $AMQP_LOCK_TICKET $AMQP_LOCK_OUTER_TICKETS .; " .. JOB)
     local waiter = gate.process("write", name)
-    waiter:begin("return take(60)")
-    until_true(function() return gate.has_bell("write", name) end, SECONDS)
+    line.join(waiter)
     broker.suite:delete_queue(gate.queue("write", name))
     gate.served(waiter)
     until_true(function() return not job:alive() end, SECONDS)
