@@ -55,13 +55,13 @@ ALL_CFLAGS := $(CFLAGS) -fno-lto -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR
 
 # The goals of this run, and the groups of packages that they need. The groups are arguments of spec/support/prepare.
 GOALS := $(or $(if $(filter deps,$(MAKECMDGOALS)),$(FOR)),$(filter-out deps,$(MAKECMDGOALS)),all)
-NEEDS := $(if $(filter-out lib install-lib cli install-cli,$(GOALS)),build,lib) $(if $(filter cli install-cli check check-warnings,$(GOALS)),cli) $(if $(filter demo picture bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter picture-dashboard test test-% metrics-rock soak soak-% prove prove-%,$(GOALS)),demo test) \
+NEEDS := $(if $(filter-out lib install-lib cli install-cli,$(GOALS)),build,lib) $(if $(filter cli install-cli check check-warnings,$(GOALS)),cli) $(if $(filter demo picture bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter picture-dashboard test test-% metrics-rock soak soak-% mutate prove prove-%,$(GOALS)),demo test) \
 	$(if $(filter check check-% format,$(GOALS)),check) $(if $(filter prove-cluster,$(GOALS)),cluster) $(if $(filter check check-fuzz fuzz fuzz-%,$(GOALS)),fuzz) \
 	$(if $(filter prove-breakages,$(GOALS)),breakages) $(if $(filter deb,$(GOALS)),deb) $(if $(filter demo-db,$(GOALS)),db-demo) $(if $(filter test-db torture-db break-db figures-db,$(GOALS)),db) \
 	$(if $(filter test-db,$(GOALS)),$(if $(or $(filter 0,$(CASSANDRA)),$(and $(SPEC),$(filter-out %dblocks %dblocks/ %cassandra_spec.lua,$(SPEC)))),,db-cassandra))
 
 # These targets install missing packages. All other targets (a build, an install) only name what is missing.
-INSTALLING := deps demo demo-db torture-db break-db figures-db picture picture-dashboard test test-% metrics-rock soak soak-% bench prove prove-% check check-% format fuzz fuzz-% deb
+INSTALLING := deps demo demo-db torture-db break-db figures-db picture picture-dashboard test test-% metrics-rock soak soak-% mutate bench prove prove-% check check-% format fuzz fuzz-% deb
 LOOKED := $(BUILD)/.looked-for-$(firstword $(NEEDS))$(if $(filter cli,$(NEEDS)),-cli)
 READY := $(if $(filter $(INSTALLING),$(MAKECMDGOALS)),prepare,$(LOOKED))
 
@@ -80,7 +80,7 @@ export AMQPLOCKS_SANITIZER = $(SANITIZER) $(SANITIZER_LIBS)
 export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
 .PHONY: demo-db test-db torture-db break-db figures-db deps uninstall matrix-brokers prove-memory check-fuzz fuzz fuzz-show fuzz-keep replays
-.PHONY: all build build-for-nginx prepare help env demo picture picture-rivals picture-dashboard test test-unit test-sim matrix soak soak-suite prove prove-sim prove-breakages prove-cluster prove-fenced prove-fast prove-many bench install clean \
+.PHONY: all build build-for-nginx prepare help env demo picture picture-rivals picture-dashboard test test-unit test-sim matrix soak soak-suite prove prove-sim prove-breakages prove-cluster prove-fenced prove-fast prove-many mutate bench install clean \
 	lib lib-lua install-lib install-lib-lua cli install-cli always check check-includes check-lua check-format check-man check-warnings check-rockspec format rockspec
 
 all: build
@@ -417,6 +417,9 @@ else
 	@$(WITH_ENV) SECONDS=$(SECONDS) SEED=$(SEED) LEAST=$(LEAST) PROVE=$(or $(PROVE),build/prove) KIND=$(@:prove-%=%) \
 	  $(RUN_LUA) tools/prove/hammered.lua
 endif
+
+mutate: prepare build build-for-nginx cli ## change the C code in small ways; a spec must notice: [N=300] [SEED=1] [JOBS=cores] [MUTANT=file:line:column:kind]
+	@$(WITH_ENV) AMQP_URL= N=$(N) SEED=$(SEED) JOBS=$(JOBS) MUTANT=$(MUTANT) spec/support/broker with tools/mutate/run
 
 # Lua modules that only the bench uses, for comparison; only the bench finds them.
 BENCH_MODULES := $(patsubst tools/bench/%.c,$(BUILD)/bench/%.so,$(wildcard tools/bench/*.c))
