@@ -2,6 +2,7 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- TLS of the native transport, with peers that behave unlike RabbitMQ.
+local process = require "spec.support.process"
 local program = require "spec.support.program"
 
 after_each(program.clear)
@@ -18,7 +19,7 @@ table.insert(SOURCES, "src/core/wire/addresses.c")
 describe("a native connection over TLS", function()
   it("waits until it can write, if keys are agreed on anew while its socket takes no bytes", function()
     local path = program.build("spec/support/programs/renegotiate.c", "librabbitmq libssl libcrypto",
-      { flags = "-Isrc " .. table.concat(SOURCES, " ") })
+      { flags = "-Isrc " .. process.objects(table.concat(SOURCES, " ")) })
     assert.same({ 0, "at first: 1 frame, does not wait to write\nfull: 0 frame, waits to write\n" ..
       "not full: 1 frame, does not wait to write\n" }, { program.run({}, path) })
   end)
