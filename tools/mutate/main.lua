@@ -36,8 +36,9 @@ end
 
 local function find(mutant)
   local path, line = mutant:match "^([^:]+):(%d+)"
-  local text, others = read(path), {}
-  for _, site in ipairs(mutants.sites(text)) do
+  local found, text = pcall(read, path)
+  local others = {}
+  for _, site in ipairs(found and mutants.sites(text) or {}) do
     local name = name_of(path, site)
     if name == mutant then return text, site end
     if site.line == tonumber(line) then table.insert(others, name) end
