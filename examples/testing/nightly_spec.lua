@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Tests the job without a broker: `busted examples/testing/nightly_spec.lua`.
+-- Tests the job without a broker: `busted --lua=lua5.4 examples/testing/nightly_spec.lua`.
 local nightly = dofile "examples/testing/nightly.lua"
 local testing = require "amqplocks.testing"
 

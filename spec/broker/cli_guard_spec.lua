@@ -390,6 +390,15 @@ describe("with a system call that is denied,", function()
     end)
   end
 
+  it("EPERM getdents64, it ends the group of a command whose first process has ended", function()
+    local name = gate.name()
+    local job = [[echo job $$; sh -c 'trap "" TERM; echo job $$; exec sleep 600' & wait]]
+    local one, jobs = start({ program = deny }, 2,
+      words_of("EPERM getdents64", "--heartbeat=4", "--grace=1", name, "sh", "-c", job))
+    one:signal "KILL"
+    next_is_alone(name, jobs)
+  end)
+
   it("it keeps its lock for longer than the broker waits, and ends its command when it is stopped", function()
     local stopped, kept = {}, {}
     for _, row in ipairs(ROWS) do

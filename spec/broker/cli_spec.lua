@@ -524,6 +524,11 @@ print(os.read(reader, 1 << 20).decode(), "status", one.returncode, flush=True)
       assert.matches(" status 3\n", output, 1, true)
     end)
 
+    it("an empty AMQP_URL from an address: it is as if it was not set", function()
+      local one = command.start({ env = { AMQP_URL = "" } }, "-n", gate.name(), "true")
+      assert.are_not.same({ "exit", 64 }, { one:wait() }, one:output())
+    end)
+
     it("people that its file for programs is full, and is not ended by that", function()
       local output = command.ends({ program = "bash" }, 0, "-c", [[exec 3>"$3"
         { (ulimit -f 0; exec "$1" --status-fd 3 "$2" sh -c 'exit 3'); echo "status $?"; } 2>&1 | cat]], "bash",

@@ -74,6 +74,7 @@ static bool is_file(const char *path) {
 
 static char *find_url(const cli_broker *broker) {
   const char *from_environment = getenv("AMQP_URL");
+  if (from_environment && !*from_environment) from_environment = NULL;
   char *url = NULL;
   if (broker->url && broker->url_file) cli_usage_error("options --url and --url-file contradict each other");
   if (broker->url_file) {

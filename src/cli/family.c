@@ -102,7 +102,7 @@ void cli_family_pass_on(const cli_family *family, int signal) {
     signal_command(family, signal);
 }
 
-/* When the list does not show all. */
+/* A group that the command does not lead may have others in it. */
 static size_t signal_led_group(const cli_family *family, int signal) {
   if (cli_family_command_ended(family)) return 0;
   if (signal) cli_family_pass_on(family, signal);
@@ -122,9 +122,8 @@ static size_t signal_group(const cli_family *family, int signal) {
 /* Returns how many are left, as far as is known without the list. A shortage of descriptors or of memory passes, and
  * another look may find them. */
 static size_t signal_unlisted(const cli_family *family, int signal) {
-  if (!processes.is_cut_short) return signal_led_group(family, signal);
-  signal_group(family, signal);
-  return 1;
+  size_t left = signal_group(family, signal);
+  return processes.is_cut_short ? 1 : left;
 }
 
 size_t cli_family_signal(const cli_family *family, int signal) {

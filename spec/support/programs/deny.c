@@ -25,7 +25,7 @@ static const struct {
 } calls[] = {CALL(pidfd_open), CALL(pidfd_send_signal), CALL(prctl),     CALL(clone3),  CALL(eventfd2),
              CALL(signalfd4),  CALL(timerfd_create),    CALL(getrandom), CALL(setpgid), CALL(setsid),
              CALL(getsid),     CALL(timerfd_settime),   CALL(madvise),   CALL(waitid),  CALL(dup3),
-             CALL(pipe2)};
+             CALL(pipe2),      CALL(getdents64)};
 
 static int number_of(const char *name) {
   for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
