@@ -118,7 +118,7 @@ local function map(readers) return "{" .. readers:gsub("([^ ,]+),(%d+)", "'%1': 
 
 local SET = "ticket = %s, acquired_at = %s, active_readers = %s, pending_writer = %s, pending_at = %s, revision = %s"
 
--- What a statement sets.
+-- The part of a statement behind SET.
 local function columns(row, revision)
   local function or_null(literal, value) return value and literal(value) or "null" end
   return SET:format(or_null(text, row.ticket), or_null(moment, row.acquired_at), or_null(map, row.readers),

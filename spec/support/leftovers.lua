@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What a call says is true when it returns: calls that take something and then fail, or that take it and give it back,
--- and calls of another client for the same, at once. A list of { title =, code =, run = function(s) … } for rows of
--- testing_rows.lua, where `s` is described. run(s) returns the code of the failure, or nil, and how often the other
+--- The answer of a call is true when it returns: calls that take something and then fail, or that take it and give it
+-- back, and calls of another client for the same, at once. A list of { title =, code =, run = function(s) … } for rows
+-- of testing_rows.lua, where `s` is described. run(s) returns the code of the failure, or nil, and how often the other
 -- client was told that it is taken, although the broker had answered in time.
 local TIMES = os.getenv "AMQPLOCKS_SOAK" and 100 or 8
 local LATE = 1 -- seconds: a call that fails waits no longer for the broker's answer

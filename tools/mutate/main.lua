@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- What tools/mutate/run asks:
+-- The questions of tools/mutate/run:
 --
 --     main.lua list COUNT SEED FILE...     prints so many mutants of these files, each as file:line:column:kind
 --     main.lua write MUTANT PATH           writes the changed file to PATH; prints what was changed

@@ -274,7 +274,7 @@ local function belongings(process)
   return set
 end
 
--- What a call has taken that fails is free again when it returns, unless the broker took too long to say so, and so is
+-- A lock that a failed call has taken is free again when it returns, unless the broker took too long to say so. So is
 -- the gate of one that has several locks. `before`: what the process had before the call, and has let go of.
 local function look_at_rest(self, process, before, began, timeout, has_got)
   local is_late = self.world.now + 1e-5 >= began + (timeout and timeout > 0 and timeout + LATE or TIMEOUT)

@@ -110,7 +110,7 @@ describe("dblocks.sql", function()
 end)
 
 describe("a step of a reader", function()
-  -- What is written over a row of such readers.
+  -- The text that is written over a row of such readers.
   local function written(readers, step)
     local one = connection("PostgreSQL", { { "1700000000123", "1", "readers", "1", readers, nil, "0f" } }, { { "1" } })
     local locks = dblocks.sql(one, { dialect = "postgres" })

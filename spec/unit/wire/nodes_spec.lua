@@ -11,6 +11,13 @@ teardown(deciders.remove)
 local LIST = { "amqp://me:secret@a", "amqp://me:secret@b:5673", "amqp://me:secret@c" }
 local A, B, C = "a:5672", "b:5673", "c:5672"
 
+-- The connection has lasted, and ends without a word.
+local function cut(peer, link)
+  peer:pass(5)
+  link:ignore()
+  link:down()
+end
+
 for _, way in ipairs(Peer.ways) do
   describe("a list of nodes, fed " .. way, function ()
     local function new(settings)
@@ -178,9 +185,7 @@ for _, way in ipairs(Peer.ways) do
       peer.session:open()
       opened(peer.holder)
       for _, node in ipairs{ B, C, A } do
-        peer:pass(5)
-        peer.holder:ignore()
-        peer.holder:down()
+        cut(peer, peer.holder)
         peer.session:open()
         assert.equal(node, next_of(peer, peer.holder))
         opened(peer.holder)
@@ -233,9 +238,7 @@ for _, way in ipairs(Peer.ways) do
         local peer = new()
         peer.session:open()
         opened(peer.holder, "rabbit@one")
-        peer:pass(5)
-        peer.holder:ignore()
-        peer.holder:down()
+        cut(peer, peer.holder)
         local op = peer.session:open()
         greeted(peer.holder, "rabbit@two")
         peer.holder:silent()
@@ -273,9 +276,7 @@ for _, way in ipairs(Peer.ways) do
         refuse(peer.holder, 403, "ACCESS_REFUSED")
         await(peer, peer.holder)
         opened(peer.holder, "rabbit@one")
-        peer:pass(5)
-        peer.holder:ignore()
-        peer.holder:down()
+        cut(peer, peer.holder)
         peer.session:open()
         opened(peer.holder)
       end)
@@ -284,9 +285,7 @@ for _, way in ipairs(Peer.ways) do
         local peer = new{ url = "amqp://a" }
         peer.session:open()
         opened(peer.holder, "rabbit@one")
-        peer:pass(5)
-        peer.holder:ignore()
-        peer.holder:down()
+        cut(peer, peer.holder)
         peer.session:open()
         opened(peer.holder, "rabbit@two")
       end)
@@ -305,9 +304,7 @@ for _, way in ipairs(Peer.ways) do
           local peer = new{ url = "amqp://a" }
           peer.session:open()
           opened(peer.holder, "rabbit@one")
-          peer:pass(5)
-          peer.holder:ignore()
-          peer.holder:down()
+          cut(peer, peer.holder)
           assert.is_true(peer.session:readdress("holder", { url = url }))
           local op = peer.session:open()
           if code then
@@ -487,9 +484,7 @@ for _, way in ipairs(Peer.ways) do
     end
 
     local function loses(peer, link)
-      peer:pass(5)
-      link:ignore()
-      link:down()
+      cut(peer, link)
       return peer.session:open()
     end
 

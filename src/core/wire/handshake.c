@@ -78,8 +78,8 @@ static void cluster_name(const amqp_table_t *properties, char *out, size_t size)
   }
 }
 
-/* Nodes must belong to one cluster: on two clusters, one lock would have two holders. What a single name leads to is the
- * right broker, and the administrator may replace it; but not while the session has connections to the one before. */
+/* Nodes must belong to one cluster: on two clusters, one lock would have two holders. The broker of a single name is the
+ * right one, and the administrator may replace it; but not while the session has connections to the one before. */
 static al_code check_cluster(const al_link *link, char why[AL_MESSAGE_SIZE]) {
   const char *expected = link->cluster->name, *seen = link->seen_cluster;
   bool may_differ = !link->moves && link->cluster->open == 0;
