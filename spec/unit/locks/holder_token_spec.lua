@@ -1,409 +1,357 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The holder of a mutex, or of a door, for which others wait. It is notified of waiters and takes a token from the bell
--- that they declared, so that its death wakes the next waiter. It lines up behind them when it acquires again.
+-- The holder of a mutex for which others wait; that of a door does the same. It is notified of waiters and takes a
+-- token from the bell that they declared, so that its death wakes the next waiter. It lines up behind them when it
+-- acquires again.
 
-local Peer = require "spec.support.peer"
 local scene = require "spec.unit.locks.rwlock_scene"
 
 local FIRST = 2147483647 -- the priority of who comes before all that wait
 
-local kinds = {
-  { name = "mutex", what = "mutex", gate = "db-mutex", bell = "db-mutexbell", method = "acquire" },
-  { name = "writer", what = "rwlock", gate = "db-writer", bell = "db-rwbell", method = "write" },
-}
+local MUTEX, BELL = "db-mutex", "db-mutexbell"
 
-for _, way in ipairs(Peer.all_ways) do
-  for _, kind in ipairs(kinds) do
-    describe(("whoever has a %s, fed %s,"):format(kind.name, way), function ()
-      local peer, resource
+describe("whoever has a mutex", function ()
+  local peer, mutex
 
-      local function open(...) peer, resource = scene.open(way, kind.what, ...) end
+  local function open(...) peer, mutex = scene.open(nil, "mutex", ...) end
 
-      before_each(function () open() end)
+  before_each(function () open() end)
 
-      local function silent() scene.silent(peer) end
-      local function begin(...) return resource[kind.method](resource, ...) end
-      local function sees(state, waits) scene.looks(peer, kind.gate, state, waits) end
-      local function is_told(claim) scene.tell(peer, claim, "amqplocks.waiting") end
+  local function silent() scene.silent(peer) end
+  local function sees(state, waits) scene.looks(peer, MUTEX, state, waits) end
+  local function is_told(claim) scene.tell(peer, claim, "amqplocks.waiting") end
 
-      local function gets(op, claim)
-        if kind.name == "writer" then scene.makes_sure(peer, claim) end
-        return peer:result(op)
-      end
-
-      local function acquire(timeout)
-        local op = begin(timeout or 0)
-        local claim = scene.shuts(peer, kind.gate)
-        return gets(op, claim), claim
-      end
-
-      -- Others are told nothing before it is gone.
-      local function is_gone(claim)
-        assert.equal(claim.channel, peer.holder:delete(kind.gate))
-      end
-
-      -- Let go, and gone. The token, if it has one, goes back then; otherwise it is rung for.
-      local function goes(lock, claim, bell, token)
-        lock:release()
-        is_gone(claim)
-        if token then scene.returns(peer, bell, token) else scene.rings(peer, kind.bell) end
-        silent()
-      end
-
-      local function asks_for_token(bell)
-        peer.holder:expect("basic.qos", { channel = bell.channel })
-        peer.holder:silent()
-      end
-
-      local function gets_none(bell) peer.holder:send{ channel = bell.channel, method = "basic.qos-ok" } end
-
-      -- At the bell, before all others.
-      local function comes()
-        local bell = scene.makes_bell(peer, kind.bell, FIRST)
-        peer.holder:silent()
-        scene.welcome(peer, bell)
-        asks_for_token(bell)
-        return bell
-      end
-
-      -- Told by somebody who waits, and at the bell. Returns lock, claim, bell.
-      local function acquires_and_comes()
-        local lock, claim = acquire()
-        is_told(claim)
-        return lock, claim, comes()
-      end
-
-      -- With a token that it has rung for itself.
-      local function keeps()
-        local lock, claim, bell = acquires_and_comes()
-        gets_none(bell)
-        scene.rings(peer, kind.bell)
-        return lock, claim, bell, scene.deliver(peer, bell)
-      end
-
-      -- It waits at the bell itself. Returns op, bell.
-      local function lines_up(timeout)
-        local op = begin(timeout)
-        scene.finds_held(peer, kind.gate)
-        local bell = scene.makes_bell(peer, kind.bell)
-        scene.welcome(peer, bell)
-        return op, bell
-      end
-
-      describe("told that somebody waits for it,", function ()
-        it("comes to the bell before all others, and takes the token that lies there", function ()
-          local lock, claim, bell = acquires_and_comes()
-          local token = scene.deliver(peer, bell)
-          gets_none(bell)
-          silent()
-          assert.is_true(lock:held())
-          goes(lock, claim, bell, token)
-          scene.all_channels_are_back(peer)
-        end)
-
-        it("rings, if none lies there, and takes that", function ()
-          local lock, claim, bell, token = keeps()
-          silent()
-          goes(lock, claim, bell, token)
-          scene.all_channels_are_back(peer)
-        end)
-
-        it("rings, and somebody else was given it: rings in the end", function ()
-          local lock, claim, bell = acquires_and_comes()
-          gets_none(bell)
-          scene.rings(peer, kind.bell)
-          silent()
-          lock:release()
-          is_gone(claim)
-          scene.cancels(peer, bell)
-          scene.rings(peer, kind.bell)
-          silent()
-          scene.all_channels_are_back(peer)
-        end)
-
-        it("is told again and again: once is enough", function ()
-          local _, claim = acquire()
-          is_told(claim)
-          local bell = scene.makes_bell(peer, kind.bell, FIRST)
-          is_told(claim)
-          silent()
-          scene.welcome(peer, bell)
-          is_told(claim)
-          asks_for_token(bell)
-          is_told(claim)
-          silent()
-          gets_none(bell)
-          scene.rings(peer, kind.bell)
-          is_told(claim)
-          silent()
-          scene.deliver(peer, bell)
-          is_told(claim)
-          silent()
-        end)
-
-        it("before it knows that it has got it: does so then", function ()
-          local op = begin(0)
-          sees("free")
-          local claim = scene.claim(peer, kind.gate)
-          scene.reply(peer, claim, "declared")
-          is_told(claim)
-          silent()
-          scene.reply(peer, claim, "consumed")
-          local bell = comes()
-          scene.deliver(peer, bell)
-          gets_none(bell)
-          assert.is_true(gets(op, claim):held())
-        end)
-
-        it("and lets go before the bell has answered: closes that channel, and rings", function ()
-          local lock, claim = acquire()
-          is_told(claim)
-          local bell = scene.makes_bell(peer, kind.bell, FIRST)
-          lock:release()
-          is_gone(claim)
-          peer.holder:expect("channel.close", { channel = bell.channel })
-          scene.rings(peer, kind.bell)
-          scene.welcome(peer, bell)
-          scene.deliver(peer, bell)
-          peer.holder:send{ channel = bell.channel, method = "channel.close-ok" }
-          silent()
-          scene.all_channels_are_back(peer)
-        end)
-
-        it("and lets go before it knows whether a token lay there: rings, and gives that one back", function ()
-          local lock, claim, bell = acquires_and_comes()
-          lock:release()
-          is_gone(claim)
-          peer.holder:expect("basic.cancel", { channel = bell.channel, consumer_tag = bell.tag, no_wait = false })
-          scene.rings(peer, kind.bell)
-          gets_none(bell)
-          local token = scene.deliver(peer, bell)
-          peer.holder:expect("basic.nack", { channel = bell.channel, delivery_tag = token, requeue = true })
-          peer.holder:send{ channel = bell.channel, method = "basic.cancel-ok", consumer_tag = bell.tag }
-          silent()
-          scene.all_channels_are_back(peer)
-        end)
-
-        it("while it lets go: it is too late for that", function ()
-          local lock, claim = acquire()
-          lock:release()
-          peer.holder:expect("queue.delete", { channel = claim.channel })
-          is_told(claim)
-          if peer.holder:next() ~= "nothing" then -- it may come, and leaves at once
-            local bell = scene.makes_bell(peer, kind.bell, FIRST)
-            peer.holder:deleted(claim.channel)
-            peer.holder:closes(bell.channel)
-          else
-            peer.holder:deleted(claim.channel)
-          end
-          scene.rings(peer, kind.bell)
-          silent()
-          scene.all_channels_are_back(peer)
-        end)
-
-        it("but by a message to whoever had its channel before: that means nothing, nor does any other", function ()
-          local first, claim = acquire()
-          first:drop()
-          is_gone(claim)
-          scene.rings(peer, kind.bell)
-          local lock, again = acquire()
-          assert.equal(claim.channel, again.channel)
-          for _, type in ipairs{ "amqplocks.waiting", "amqplocks.revoke", "amqplocks.token" } do
-            scene.tell(peer, claim, type)
-          end
-          silent()
-          assert.same({ true, false }, { lock:held(), lock:revoked() })
-        end)
-
-        it("and may not come to the bell: rings in the end, and is not asked for it again and again", function ()
-          local lock, claim = acquire()
-          is_told(claim)
-          local bell = scene.makes_bell(peer, kind.bell, FIRST)
-          peer.holder:refuse(bell.channel, 403, scene.DENIED, "queue.declare")
-          silent()
-          assert.is_true(lock:held())
-          goes(lock, claim)
-          scene.all_channels_are_back(peer)
-        end)
-
-        it("and has no channel left for the bell: rings in the end", function ()
-          open(nil, nil, { channel_max = 2 })
-          local lock, claim = acquire()
-          peer:acquire("other")
-          is_told(claim)
-          silent()
-          goes(lock, claim)
-        end)
-
-        it("under an alarm: takes no token that it cannot ring for, but the one that comes", function ()
-          local lock, claim, bell = acquires_and_comes()
-          scene.alarm(peer)
-          gets_none(bell)
-          silent()
-          local token = scene.deliver(peer, bell)
-          silent()
-          goes(lock, claim, bell, token)
-        end)
-
-        it("whose bell is deleted under it: rings in the end; told once more, comes to the next one", function ()
-          local lock, claim, bell = keeps()
-          scene.is_robbed(peer, bell)
-          silent()
-          assert.is_true(lock:held())
-          is_told(claim)
-          local again = comes()
-          local token = scene.deliver(peer, again)
-          gets_none(again)
-          goes(lock, claim, again, token)
-          scene.all_channels_are_back(peer)
-        end)
-
-        it("and loses its queue to somebody: its token goes back", function ()
-          local lock, claim, bell, token = keeps()
-          scene.rob(peer, claim)
-          assert.equal("lost", select(3, lock:held()))
-          peer.holder:closes(claim.channel)
-          scene.returns(peer, bell, token)
-          silent()
-          scene.all_channels_are_back(peer)
-        end)
-
-        it("and loses the connection: its token goes back by itself, and nobody is rung", function ()
-          local lock = keeps()
-          peer.holder:down("timed out")
-          assert.equal("lost", select(3, lock:held()))
-          peer.prober:silent()
-        end)
-
-        it("and is closed with the session: gone first, then the token, then goodbye", function ()
-          local _, claim, bell, token = keeps()
-          peer.session:close()
-          is_gone(claim)
-          scene.returns(peer, bell, token)
-          peer.holder:expect("connection.close")
-        end)
-
-        it("having waited for it itself, and without a token since: comes again, before all others", function ()
-          local op, bell = lines_up(60)
-          for _, seconds in ipairs{ 0.035, 0.008, 0.008 } do
-            sees("free", true)
-            peer:pass(seconds)
-          end
-          local claim = scene.shuts(peer, kind.gate, true)
-          peer.holder:expect("basic.cancel", { channel = bell.channel, consumer_tag = bell.tag, no_wait = false })
-          is_told(claim)
-          peer.holder:silent()
-          peer.holder:send{ channel = bell.channel, method = "basic.cancel-ok", consumer_tag = bell.tag }
-          local again = scene.makes_bell(peer, kind.bell, FIRST)
-          assert.equal(bell.channel, again.channel)
-          scene.welcome(peer, again)
-          peer.holder:expect("basic.qos")
-          gets(op, claim)
-        end)
-
-        it("having waited for it itself, with a token: has what it needs", function ()
-          local op, bell = lines_up(60)
-          local token = scene.deliver(peer, bell)
-          local claim = scene.shuts(peer, kind.gate, true)
-          is_told(claim)
-          peer.holder:silent()
-          local lock = gets(op, claim)
-          silent()
-          goes(lock, claim, bell, token)
-          scene.all_channels_are_back(peer)
-        end)
-      end)
-
-      it("does not come to a bell that nobody who waits makes", function ()
-        local op = peer:semaphore("images", { bell = true }):acquire(0)
-        local channel = peer.holder:opened()
-        peer.holder:expect("basic.qos")
-        gets_none{ channel = channel }
-        local bell = { channel = channel, tag = peer.holder:expect("basic.consume").consumer_tag }
-        peer.holder:consumed(bell)
-        peer.prober:look{ "images-1-A" }
-        local claim = peer.holder:claim("images-1-B", "images-1-A")
-        peer.holder:grant(claim)
-        assert.is_true(peer:result(op):held())
-        is_told(claim)
-        asks_for_token(bell)
-        gets_none(bell)
-        scene.cancels(peer, bell)
-        silent()
-        is_told(claim)
-        silent()
-      end)
-
-      describe("and comes again,", function ()
-        -- Having been told, and let go.
-        local function was_told()
-          local lock, claim, bell, token = keeps()
-          goes(lock, claim, bell, token)
-        end
-
-        local function rests(seconds) scene.rests(peer, seconds) end
-
-        it("lines up: leaves it to those who wait, with a token at once", function ()
-          was_told()
-          rests(20)
-          local op = begin(60)
-          local bell = scene.makes_bell(peer, kind.bell)
-          sees("free", true)
-          silent() -- until the bell has said whether others wait
-          scene.welcome(peer, bell)
-          sees("free", true)
-          silent()
-          peer:pass(0.035)
-          sees("free", true)
-          silent()
-          local token = scene.deliver(peer, bell)
-          local claim = scene.shuts(peer, kind.gate, true)
-          local lock = gets(op, claim)
-          goes(lock, claim, bell, token)
-          scene.all_channels_are_back(peer)
-        end)
-
-        it("lines up though it waited last by itself", function ()
-          local op, bell = lines_up(1)
-          sees("held", true)
-          peer:pass(1)
-          peer:failed(op, "timeout")
-          scene.cancels(peer, bell)
-          begin(60)
-          scene.makes_bell(peer, kind.bell)
-          sees("free", true)
-        end)
-
-        it("does not if it may not wait", function ()
-          was_told()
-          local op = begin(0)
-          local claim = scene.shuts(peer, kind.gate)
-          gets(op, claim)
-        end)
-
-        it("does not after a minute", function ()
-          was_told()
-          rests(30)
-          rests(30)
-          local op = begin(60)
-          local claim = scene.shuts(peer, kind.gate)
-          if peer.holder:next() == "basic.qos" then peer.holder:expect("basic.qos") end -- the pulse
-          gets(op, claim)
-        end)
-
-        it("does still after having had it in between, untold", function ()
-          was_told()
-          local lock, claim = acquire(0)
-          lock:release()
-          is_gone(claim)
-          scene.rings(peer, kind.bell)
-          begin(60)
-          scene.makes_bell(peer, kind.bell)
-          sees("free", true)
-        end)
-      end)
-    end)
+  local function acquire()
+    local op = mutex:acquire(0)
+    local claim = scene.shuts(peer, MUTEX)
+    return peer:result(op), claim
   end
-end
+
+  -- Others are told nothing before it is gone.
+  local function is_gone(claim)
+    assert.equal(claim.channel, peer.holder:delete(MUTEX))
+  end
+
+  -- Let go, and gone. The token, if it has one, goes back then; otherwise it is rung for.
+  local function goes(lock, claim, bell, token)
+    lock:release()
+    is_gone(claim)
+    if token then scene.returns(peer, bell, token) else scene.rings(peer, BELL) end
+    silent()
+  end
+
+  local function asks_for_token(bell)
+    peer.holder:expect("basic.qos", { channel = bell.channel })
+    peer.holder:silent()
+  end
+
+  local function gets_none(bell) peer.holder:send{ channel = bell.channel, method = "basic.qos-ok" } end
+
+  -- At the bell, before all others.
+  local function comes()
+    local bell = scene.makes_bell(peer, BELL, FIRST)
+    peer.holder:silent()
+    scene.welcome(peer, bell)
+    asks_for_token(bell)
+    return bell
+  end
+
+  -- Told by somebody who waits, and at the bell. Returns lock, claim, bell.
+  local function acquires_and_comes()
+    local lock, claim = acquire()
+    is_told(claim)
+    return lock, claim, comes()
+  end
+
+  -- With a token that it has rung for itself.
+  local function keeps()
+    local lock, claim, bell = acquires_and_comes()
+    gets_none(bell)
+    scene.rings(peer, BELL)
+    return lock, claim, bell, scene.deliver(peer, bell)
+  end
+
+  -- It waits at the bell itself. Returns op, bell.
+  local function lines_up(timeout)
+    local op = mutex:acquire(timeout)
+    scene.finds_held(peer, MUTEX)
+    local bell = scene.makes_bell(peer, BELL)
+    scene.welcome(peer, bell)
+    return op, bell
+  end
+
+  describe("told that somebody waits for it,", function ()
+    it("comes to the bell before all others, and takes the token that lies there", function ()
+      local lock, claim, bell = acquires_and_comes()
+      local token = scene.deliver(peer, bell)
+      gets_none(bell)
+      silent()
+      assert.is_true(lock:held())
+      goes(lock, claim, bell, token)
+      scene.all_channels_are_back(peer)
+    end)
+
+    it("rings, and somebody else was given it: rings in the end", function ()
+      local lock, claim, bell = acquires_and_comes()
+      gets_none(bell)
+      scene.rings(peer, BELL)
+      silent()
+      lock:release()
+      is_gone(claim)
+      scene.cancels(peer, bell)
+      scene.rings(peer, BELL)
+      silent()
+      scene.all_channels_are_back(peer)
+    end)
+
+    it("is told again and again: once is enough", function ()
+      local _, claim = acquire()
+      is_told(claim)
+      local bell = scene.makes_bell(peer, BELL, FIRST)
+      is_told(claim)
+      scene.welcome(peer, bell)
+      asks_for_token(bell)
+      is_told(claim)
+      gets_none(bell)
+      scene.rings(peer, BELL)
+      is_told(claim)
+      scene.deliver(peer, bell)
+      is_told(claim)
+      silent()
+    end)
+
+    it("before it knows that it has got it: does so then", function ()
+      local op = mutex:acquire(0)
+      sees("free")
+      local claim = scene.claim(peer, MUTEX)
+      scene.reply(peer, claim, "declared")
+      is_told(claim)
+      silent()
+      scene.reply(peer, claim, "consumed")
+      local bell = comes()
+      scene.deliver(peer, bell)
+      gets_none(bell)
+      assert.is_true(peer:result(op):held())
+    end)
+
+    it("and lets go before the bell has answered: closes that channel, and rings", function ()
+      local lock, claim = acquire()
+      is_told(claim)
+      local bell = scene.makes_bell(peer, BELL, FIRST)
+      lock:release()
+      is_gone(claim)
+      peer.holder:expect("channel.close", { channel = bell.channel })
+      scene.rings(peer, BELL)
+      scene.welcome(peer, bell)
+      scene.deliver(peer, bell)
+      peer.holder:send{ channel = bell.channel, method = "channel.close-ok" }
+      silent()
+      scene.all_channels_are_back(peer)
+    end)
+
+    it("and lets go before it knows whether a token lay there: rings, and gives that one back", function ()
+      local lock, claim, bell = acquires_and_comes()
+      lock:release()
+      is_gone(claim)
+      peer.holder:expect("basic.cancel", { channel = bell.channel, consumer_tag = bell.tag, no_wait = false })
+      scene.rings(peer, BELL)
+      gets_none(bell)
+      local token = scene.deliver(peer, bell)
+      peer.holder:expect("basic.nack", { channel = bell.channel, delivery_tag = token, requeue = true })
+      peer.holder:send{ channel = bell.channel, method = "basic.cancel-ok", consumer_tag = bell.tag }
+      silent()
+      scene.all_channels_are_back(peer)
+    end)
+
+    it("while it lets go: it is too late for that", function ()
+      local lock, claim = acquire()
+      lock:release()
+      peer.holder:expect("queue.delete", { channel = claim.channel })
+      is_told(claim)
+      local bell = peer.holder:next() ~= "nothing" and scene.makes_bell(peer, BELL, FIRST) -- it leaves at once
+      peer.holder:deleted(claim.channel)
+      if bell then peer.holder:closes(bell.channel) end
+      scene.rings(peer, BELL)
+      silent()
+      scene.all_channels_are_back(peer)
+    end)
+
+    it("but by a message to whoever had its channel before: that means nothing, nor does any other", function ()
+      local first, claim = acquire()
+      goes(first, claim)
+      local lock, again = acquire()
+      assert.equal(claim.channel, again.channel)
+      for _, type in ipairs{ "amqplocks.waiting", "amqplocks.revoke", "amqplocks.token" } do
+        scene.tell(peer, claim, type)
+      end
+      silent()
+      assert.same({ true, false }, { lock:held(), lock:revoked() })
+    end)
+
+    it("and may not come to the bell: rings in the end, and is not asked for it again and again", function ()
+      local lock, claim = acquire()
+      is_told(claim)
+      local bell = scene.makes_bell(peer, BELL, FIRST)
+      peer.holder:refuse(bell.channel, 403, scene.DENIED, "queue.declare")
+      silent()
+      assert.is_true(lock:held())
+      goes(lock, claim)
+      scene.all_channels_are_back(peer)
+    end)
+
+    it("under an alarm: takes no token that it cannot ring for, but the one that comes", function ()
+      local lock, claim, bell = acquires_and_comes()
+      scene.alarm(peer)
+      gets_none(bell)
+      silent()
+      local token = scene.deliver(peer, bell)
+      silent()
+      goes(lock, claim, bell, token)
+    end)
+
+    it("whose bell is deleted under it: rings in the end; told once more, comes to the next one", function ()
+      local lock, claim, bell = keeps()
+      scene.is_robbed(peer, bell)
+      silent()
+      assert.is_true(lock:held())
+      is_told(claim)
+      local again = comes()
+      local token = scene.deliver(peer, again)
+      gets_none(again)
+      goes(lock, claim, again, token)
+      scene.all_channels_are_back(peer)
+    end)
+
+    it("and loses its queue to somebody: its token goes back", function ()
+      local lock, claim, bell, token = keeps()
+      scene.rob(peer, claim)
+      assert.equal("lost", select(3, lock:held()))
+      peer.holder:closes(claim.channel)
+      scene.returns(peer, bell, token)
+      silent()
+      scene.all_channels_are_back(peer)
+    end)
+
+    it("and is closed with the session: gone first, then the token, then goodbye", function ()
+      local _, claim, bell, token = keeps()
+      peer.session:close()
+      is_gone(claim)
+      scene.returns(peer, bell, token)
+      peer.holder:expect("connection.close")
+    end)
+
+    it("having waited for it itself, and without a token since: comes again, before all others", function ()
+      local op, bell = lines_up(60)
+      for _, seconds in ipairs{ 0.035, 0.008, 0.008 } do
+        sees("free", true)
+        peer:pass(seconds)
+      end
+      local claim = scene.shuts(peer, MUTEX, true)
+      peer.holder:expect("basic.cancel", { channel = bell.channel, consumer_tag = bell.tag, no_wait = false })
+      is_told(claim)
+      peer.holder:silent()
+      peer.holder:send{ channel = bell.channel, method = "basic.cancel-ok", consumer_tag = bell.tag }
+      local again = scene.makes_bell(peer, BELL, FIRST)
+      assert.equal(bell.channel, again.channel)
+      scene.welcome(peer, again)
+      peer.holder:expect("basic.qos")
+      peer:result(op)
+    end)
+
+    it("having waited for it itself, with a token: has what it needs", function ()
+      local op, bell = lines_up(60)
+      local token = scene.deliver(peer, bell)
+      local claim = scene.shuts(peer, MUTEX, true)
+      is_told(claim)
+      peer.holder:silent()
+      local lock = peer:result(op)
+      silent()
+      goes(lock, claim, bell, token)
+      scene.all_channels_are_back(peer)
+    end)
+  end)
+
+  it("does not come to a bell that nobody who waits makes", function ()
+    local op = peer:semaphore("images", { bell = true }):acquire(0)
+    local channel = peer.holder:opened()
+    peer.holder:expect("basic.qos")
+    gets_none{ channel = channel }
+    local bell = { channel = channel, tag = peer.holder:expect("basic.consume").consumer_tag }
+    peer.holder:consumed(bell)
+    peer.prober:look{ "images-1-A" }
+    local claim = peer.holder:claim("images-1-B", "images-1-A")
+    peer.holder:grant(claim)
+    assert.is_true(peer:result(op):held())
+    is_told(claim)
+    asks_for_token(bell)
+    gets_none(bell)
+    scene.cancels(peer, bell)
+    silent()
+    is_told(claim)
+    silent()
+  end)
+
+  describe("and comes again,", function ()
+    -- Having been told, and let go.
+    local function was_told()
+      local lock, claim, bell, token = keeps()
+      goes(lock, claim, bell, token)
+    end
+
+    it("lines up: leaves it to those who wait, with a token at once", function ()
+      was_told()
+      scene.rests(peer, 20)
+      local op = mutex:acquire(60)
+      local bell = scene.makes_bell(peer, BELL)
+      sees("free", true)
+      silent() -- until the bell has said whether others wait
+      scene.welcome(peer, bell)
+      sees("free", true)
+      peer:pass(0.035)
+      sees("free", true)
+      silent()
+      local token = scene.deliver(peer, bell)
+      local claim = scene.shuts(peer, MUTEX, true)
+      local lock = peer:result(op)
+      goes(lock, claim, bell, token)
+      scene.all_channels_are_back(peer)
+    end)
+
+    it("lines up though it waited last by itself", function ()
+      local op, bell = lines_up(1)
+      sees("held", true)
+      peer:pass(1)
+      peer:failed(op, "timeout")
+      scene.cancels(peer, bell)
+      mutex:acquire(60)
+      scene.makes_bell(peer, BELL)
+      sees("free", true)
+    end)
+
+    it("does not if it may not wait", function ()
+      was_told()
+      local op = mutex:acquire(0)
+      scene.shuts(peer, MUTEX)
+      peer:result(op)
+    end)
+
+    it("does not after a minute", function ()
+      was_told()
+      scene.rests(peer, 30)
+      scene.rests(peer, 30)
+      local op = mutex:acquire(60)
+      local claim = scene.shuts(peer, MUTEX)
+      if peer.holder:next() == "basic.qos" then peer.holder:expect("basic.qos") end -- the pulse
+      peer:result(op)
+    end)
+
+    it("does still after having had it in between, untold", function ()
+      was_told()
+      goes(acquire())
+      mutex:acquire(60)
+      scene.makes_bell(peer, BELL)
+      sees("free", true)
+    end)
+  end)
+end)

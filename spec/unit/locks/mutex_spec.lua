@@ -3,584 +3,302 @@
 
 -- The mutex: probed, claimed, held, released. waiters_bell_spec.lua is about its waiters.
 
-local Peer = require "spec.support.peer"
 local scene = require "spec.unit.locks.rwlock_scene"
 
 local MUTEX, BELL = "db-mutex", "db-mutexbell"
 
-for _, way in ipairs(Peer.all_ways) do
-  describe("a mutex, fed " .. way, function ()
-    local peer, mutex
+describe("a mutex", function ()
+  local peer, mutex
 
-    local function open(...) peer, mutex = scene.open(way, "mutex", ...) end
+  local function open(...) peer, mutex = scene.open(nil, "mutex", ...) end
 
-    before_each(function () open() end)
+  before_each(function () open() end)
 
-    local function silent() scene.silent(peer) end
-    local function sees(state, waits) scene.looks(peer, MUTEX, state, waits) end
-    local function claims() return scene.claims(peer, MUTEX) end
+  local function silent() scene.silent(peer) end
+  local function sees(state, waits) scene.looks(peer, MUTEX, state, waits) end
+  local function claims() return scene.claims(peer, MUTEX) end
 
-    -- Found free and granted. Returns lock, claim.
-    local function gets(op)
-      local claim = scene.shuts(peer, MUTEX)
-      return peer:result(op), claim
-    end
+  -- Found free and granted. Returns lock, claim.
+  local function gets(op)
+    local claim = scene.shuts(peer, MUTEX)
+    return peer:result(op), claim
+  end
 
-    local function acquire() return gets(mutex:acquire(0)) end
+  local function acquire() return gets(mutex:acquire(0)) end
 
-    -- Gone, and whoever may wait is rung for.
-    local function goes(claim, channel) scene.goes(peer, claim, BELL, channel) end
+  -- Gone, and whoever may wait is rung for.
+  local function goes(claim, channel) scene.goes(peer, claim, BELL, channel) end
 
-    -- The name is free, and all channels are back.
-    local function assert_free()
-      local lock, claim = acquire()
-      scene.leaves_nothing(peer, lock, claim, BELL)
-    end
+  -- The name is free, and all channels are back.
+  local function assert_free()
+    local lock, claim = acquire()
+    scene.leaves_nothing(peer, lock, claim, BELL)
+  end
 
-    it("takes two round trips, and says what it is", function ()
-      open{ name = "worker 7" }
-      local op = mutex:acquire()
-      peer.holder:silent()
+  it("takes two round trips, and says what it is", function ()
+    open{ name = "worker 7" }
+    local op = mutex:acquire()
+    peer.holder:silent()
+    local claim = claims()
+    silent()
+    scene.is_signed(claim, "worker 7")
+    scene.replies(peer, claim)
+    scene.has(peer, op, claim, "mutex")
+  end)
+
+  it("is held when declare-ok and consume-ok are there, in either order", function ()
+    for _, order in ipairs(scene.orders{ "declared", "consumed" }) do
+      open()
+      local op = mutex:acquire(0)
       local claim = claims()
+      scene.reply(peer, claim, order[1])
+      assert.is_false(op:done())
+      scene.reply(peer, claim, order[2])
+      assert.is_true(peer:result(op):held())
+    end
+  end)
+
+  describe("that is held", function ()
+    it("by a queue that refuses is busy", function ()
+      local op = mutex:acquire(0)
+      sees("refuses")
+      scene.is_no_squatter(peer, MUTEX)
+      peer:failed(op, "busy", 'mutex "db" is held')
+    end)
+
+    -- It is asked for on a channel, whose answer comes when these locks of other callers have come and gone.
+    local function is_asked_for_while(names)
+      local op = mutex:acquire(0)
+      sees("held")
+      local channel = peer.holder:opened()
+      peer.holder:expect("queue.declare", { queue = MUTEX, passive = true, channel = channel })
+      for _, name in ipairs(names) do
+        local other = peer:mutex(name):acquire(0)
+        scene.looks(peer, name .. "-mutex", "free")
+        local claim = scene.is_granted(peer, name .. "-mutex")
+        peer:result(other):release()
+        scene.goes(peer, claim, name .. "-mutexbell")
+      end
+      peer.holder:declared(channel, MUTEX)
+      return op
+    end
+
+    it("by another caller of this session, which lets it go before the answer comes, is not squatted", function ()
+      peer:failed(is_asked_for_while{ "db", "other" }, "busy", 'mutex "db" is held')
       silent()
-      scene.is_signed(claim, "worker 7")
-      scene.replies(peer, claim)
-      scene.has(peer, op, claim, "mutex")
     end)
 
-    it("connects first, the holder before the prober", function ()
-      peer = Peer.new(way)
-      local op = peer:mutex("db"):acquire(0)
-      assert.same({ true, false }, { peer.holder:wanted(), peer.prober:wanted() })
-      peer.holder:handshake()
-      peer.holder:silent()
-      peer.prober:handshake()
-      gets(op)
+    it("by other callers of this session, which let go more than is remembered, is not squatted", function ()
+      local names = {}
+      for i = 1, 17 do names[i] = "n" .. i end
+      peer:failed(is_asked_for_while(names), "busy")
     end)
 
-    it("is held when declare-ok and consume-ok are there, in either order", function ()
-      for _, order in ipairs(scene.orders{ "declared", "consumed" }) do
-        open()
-        local op = mutex:acquire(0)
-        local claim = claims()
-        scene.reply(peer, claim, order[1])
-        assert.is_false(op:done())
-        scene.reply(peer, claim, order[2])
-        assert.is_true(peer:result(op):held())
-      end
+    it("by a queue that is no lock, while other callers come and go: squatted", function ()
+      peer:failed(is_asked_for_while{ "n1", "n2" }, "squatted")
     end)
 
-    it("can be had and let go again and again, on the same channel", function ()
-      for i = 1, 5 do
-        local op = mutex:acquire(0)
-        if i <= 3 then sees("free") end -- then it claims without a look: bold_claim_spec.lua
-        local claim = scene.is_granted(peer, MUTEX)
-        assert.equal(1, claim.channel)
-        local release = peer:result(op):release()
-        goes(claim)
-        assert.is_true(peer:result(release))
-      end
-    end)
-
-    it("cannot be downgraded", function ()
+    it("by this very session is a deadlock for who waits, and busy for who does not", function ()
       local lock = acquire()
-      assert.error_matches(function () lock:downgrade() end, "not a lock that writes")
+      local op = mutex:acquire(60)
+      sees("held")
+      peer:failed(op, "deadlock", 'mutex "db" is already held by this connection')
+      op = mutex:acquire(0)
+      sees("free") -- so it may seem, through another node
+      peer:failed(op, "busy", 'mutex "db" is held')
+      silent()
       assert.is_true(lock:held())
     end)
 
-    describe("that is held", function ()
-      it("is busy", function ()
-        local op = mutex:acquire(0)
-        scene.finds_held(peer, MUTEX)
-        peer:failed(op, "busy", 'mutex "db" is held')
+    it("by an acquire of this very session, which has not got it yet, is busy", function ()
+      local one, other = mutex:acquire(0), mutex:acquire(0)
+      local probes = peer.prober:probes()
+      assert.equal(2, #probes)
+      peer.prober:answer(probes, {})
+      local claim = scene.claim(peer, MUTEX)
+      peer:failed(other, "busy")
+      scene.replies(peer, claim)
+      assert.is_true(peer:result(one):held())
+      silent()
+    end)
+  end)
+
+  it("that is deleted under its new holder, before that one is told, is asked for again", function ()
+    local op = mutex:acquire(0)
+    local claim = claims()
+    scene.reply(peer, claim, "declared")
+    scene.is_robbed(peer, claim)
+    silent()
+    peer:pass(0.01)
+    gets(op)
+  end)
+
+  it("whose consumer is refused is deleted on another channel", function ()
+    local op = mutex:acquire(60)
+    local claim = claims()
+    scene.reply(peer, claim, "declared")
+    peer.holder:refuse(claim.channel, 403, scene.DENIED, "basic.consume")
+    peer:failed(op, "refused", '"db-mutex" could not be claimed')
+    goes(claim, peer.holder:opened())
+    assert_free()
+  end)
+
+  describe("under an alarm", function ()
+    it("is had, and let go without a ring", function ()
+      scene.alarm(peer)
+      local op = mutex:acquire(0)
+      scene.looks_passively(peer, MUTEX, false)
+      local claim = scene.is_granted(peer, MUTEX)
+      peer:result(op):release()
+      peer.holder:delete(MUTEX, claim.channel)
+      silent()
+      peer.prober:send{ channel = 0, method = "connection.unblocked" }
+      scene.all_channels_are_back(peer)
+    end)
+
+    it("that begins while it is asked for is asked for by passive declares", function ()
+      local op = mutex:acquire(0)
+      scene.asks(peer, MUTEX)
+      scene.alarm(peer)
+      scene.looks_passively(peer, MUTEX, true)
+      scene.is_no_squatter(peer, MUTEX)
+      peer:failed(op, "busy")
+    end)
+
+    it("is blocked, if it is to be asked for by publishing", function ()
+      open(nil, { probe = "publish" })
+      scene.alarm(peer)
+      peer:failed(mutex:acquire(0), "blocked", "reads no publishers")
+      silent()
+    end)
+  end)
+
+  it("whose prober is lost while it is asked for is unreachable for who does not wait", function ()
+    local op = mutex:acquire(0)
+    scene.asks(peer, MUTEX)
+    peer.prober:down("timed out")
+    peer:failed(op, "unreachable", "timed out")
+    peer.holder:silent()
+  end)
+
+  describe("that this session is letting go", function ()
+    -- Released, and not gone yet. Returns the claim, the release.
+    local function leaving()
+      local lock, claim = acquire()
+      local release = lock:release()
+      scene.deletes(peer, claim)
+      return claim, release
+    end
+
+    it("is asked for when it is gone, not before, by whoever wants it, waiting or not", function ()
+      for _, timeout in ipairs{ 0, 60 } do
+        open()
+        local claim, release = leaving()
+        local op = mutex:acquire(timeout)
         silent()
-      end)
-
-      it("or that refuses: the same", function ()
-        local op = mutex:acquire(0)
-        sees("refuses")
-        scene.is_no_squatter(peer, MUTEX)
-        peer:failed(op, "busy", 'mutex "db" is held')
-      end)
-
-      it("by a queue that is no lock: squatted", function ()
-        local op = mutex:acquire()
-        sees("held")
-        scene.is_squatted(peer, MUTEX)
-        peer:failed(op, "squatted", '"db-mutex" is not exclusive')
-        assert.equal("nothing", peer.holder:next())
-        scene.all_channels_are_back(peer)
-      end)
-
-      -- It is asked for on a channel, whose answer comes when these locks of other callers have come and gone.
-      local function is_asked_for_while(names)
-        local op = mutex:acquire(0)
-        sees("held")
-        local channel = peer.holder:opened()
-        peer.holder:expect("queue.declare", { queue = MUTEX, passive = true, channel = channel })
-        for _, name in ipairs(names) do
-          local other = peer:mutex(name):acquire(0)
-          scene.looks(peer, name .. "-mutex", "free")
-          local claim = scene.is_granted(peer, name .. "-mutex")
-          peer:result(other):release()
-          scene.goes(peer, claim, name .. "-mutexbell")
-        end
-        peer.holder:declared(channel, MUTEX)
-        return op
-      end
-
-      it("by another caller of this session, which lets it go before the answer comes, is not squatted", function ()
-        peer:failed(is_asked_for_while{ "db", "other" }, "busy", 'mutex "db" is held')
-        silent()
-      end)
-
-      it("by other callers of this session, which let go more than is remembered, is not squatted", function ()
-        local names = {}
-        for i = 1, 17 do names[i] = "n" .. i end
-        peer:failed(is_asked_for_while(names), "busy")
-      end)
-
-      it("by a queue that is no lock, while other callers come and go: squatted", function ()
-        peer:failed(is_asked_for_while{ "n1", "n2" }, "squatted")
-      end)
-
-      it("by this very session is a deadlock for who waits, and busy for who does not", function ()
-        local lock = acquire()
-        local op = mutex:acquire(60)
-        sees("held")
-        peer:failed(op, "deadlock", 'mutex "db" is already held by this connection')
-        op = mutex:acquire(0)
-        sees("free") -- so it may seem, through another node
-        peer:failed(op, "busy", 'mutex "db" is held')
-        silent()
-        assert.is_true(lock:held())
-      end)
-
-      it("by an acquire of this very session, which has not got it yet, is busy", function ()
-        local one, other = mutex:acquire(0), mutex:acquire(0)
-        local probes = peer.prober:probes()
-        assert.equal(2, #probes)
+        peer.holder:deleted(claim.channel)
+        assert.is_true(peer:result(release))
+        local probes = peer.prober:probes() -- the ring, and the question; in whichever order
+        local names = { probes[1].queue, probes[2].queue, #probes }
+        table.sort(names, function (a, b) return tostring(a) < tostring(b) end)
+        assert.same({ 2, MUTEX, BELL }, names)
         peer.prober:answer(probes, {})
-        local claim = scene.claim(peer, MUTEX)
-        peer:failed(other, "busy")
-        scene.replies(peer, claim)
-        assert.is_true(peer:result(one):held())
-        silent()
-      end)
-    end)
-
-    describe("that somebody else is faster at", function ()
-      local function loses()
-        scene.is_late(peer, claims())
-        silent()
-      end
-
-      it("is asked for again, after a skew", function ()
-        local op = mutex:acquire(0)
-        loses()
-        peer:pass(0.01)
-        gets(op)
-      end)
-
-      it("again and again: contended", function ()
-        open(nil, { max_attempts = 3 })
-        local op = mutex:acquire(0)
-        for i = 1, 3 do
-          loses()
-          if i < 3 then peer:pass(0.01) end
-        end
-        peer:failed(op, "contended", 'other claims of "db" were faster 3 times')
-        scene.all_channels_are_back(peer)
-      end)
-
-      it("and is deleted under its new holder, before that one is told: is asked for again", function ()
-        local op = mutex:acquire(0)
-        local claim = claims()
-        scene.reply(peer, claim, "declared")
-        scene.is_robbed(peer, claim)
-        silent()
-        peer:pass(0.01)
-        gets(op)
-      end)
-    end)
-
-    describe("refused", function ()
-      local refusals = {
-        { 403, scene.DENIED, "refused" }, { 406, "PRECONDITION_FAILED - inequivalent arg", "conflict" },
-        { 406, "PRECONDITION_FAILED - queue limit in vhost '/' (3) is reached", "limit" },
-        { 541, "INTERNAL_ERROR", "unreachable" },
-      }
-      for _, refusal in ipairs(refusals) do
-        it(("with %d: %s, and nothing is left"):format(refusal[1], refusal[3]), function ()
-          local op = mutex:acquire(60)
-          peer.holder:refuse(claims().channel, refusal[1], refusal[2], "queue.declare")
-          peer:failed(op, refusal[3], '"db-mutex" could not be claimed', refusal[2])
-          silent()
-          assert_free()
-        end)
-      end
-
-      it("its consumer: deleted on another channel", function ()
-        local op = mutex:acquire(60)
-        local claim = claims()
-        scene.reply(peer, claim, "declared")
-        peer.holder:refuse(claim.channel, 403, scene.DENIED, "basic.consume")
-        peer:failed(op, "refused", '"db-mutex" could not be claimed')
-        goes(claim, peer.holder:opened())
-        assert_free()
-      end)
-
-      it("the question: told so", function ()
-        open(nil, { probe = "publish" })
-        local op = mutex:acquire(60)
-        local probe = scene.asks(peer, MUTEX)
-        peer.prober:refuse(probe.channel, 403, scene.DENIED, "basic.publish")
-        peer:failed(op, "refused", "this user may not ask for queues")
-      end)
-
-      it("the question: asked by passive declares instead", function ()
-        local op = mutex:acquire(0)
-        local probe = scene.asks(peer, MUTEX)
-        peer.prober:refuse(probe.channel, 403, scene.DENIED, "basic.publish")
-        scene.looks_passively(peer, MUTEX, false)
         scene.is_granted(peer, MUTEX)
         assert.is_true(peer:result(op):held())
-      end)
+      end
     end)
 
-    describe("under an alarm", function ()
-      it("is had, and let go without a ring", function ()
-        scene.alarm(peer)
-        local op = mutex:acquire(0)
-        scene.looks_passively(peer, MUTEX, false)
-        local claim = scene.is_granted(peer, MUTEX)
-        peer:result(op):release()
-        peer.holder:delete(MUTEX, claim.channel)
-        silent()
-        peer.prober:send{ channel = 0, method = "connection.unblocked" }
-        scene.all_channels_are_back(peer)
-      end)
-
-      it("that begins while it is asked for: the same", function ()
-        local op = mutex:acquire(0)
-        scene.asks(peer, MUTEX)
-        scene.alarm(peer)
-        scene.looks_passively(peer, MUTEX, true)
-        scene.is_no_squatter(peer, MUTEX)
-        peer:failed(op, "busy")
-      end)
-
-      it("is blocked, if it is to be asked for by publishing", function ()
-        open(nil, { probe = "publish" })
-        scene.alarm(peer)
-        peer:failed(mutex:acquire(0), "blocked", "reads no publishers")
-        silent()
-      end)
+    it("and that its broker closes the channel of: when it is undone", function ()
+      local lock, claim = acquire()
+      peer.holder:refuse(claim.channel, 541, "INTERNAL_ERROR")
+      assert.equal("lost", select(3, lock:held()))
+      local channel = scene.deletes(peer, claim, peer.holder:opened())
+      local op = mutex:acquire(0)
+      silent()
+      peer.holder:deleted(channel)
+      peer.prober:look{}
+      scene.is_granted(peer, MUTEX)
+      assert.is_true(peer:result(op):held())
     end)
 
-    describe("whose prober is lost while it is asked for", function ()
-      it("is unreachable for who does not wait", function ()
-        local op = mutex:acquire(0)
-        scene.asks(peer, MUTEX)
-        peer.prober:down("timed out")
-        peer:failed(op, "unreachable", "timed out")
-        peer.holder:silent()
-      end)
+    it("and that may not be deleted: is not waited for, and busy", function ()
+      local claim = leaving()
+      peer.holder:refuse(claim.channel, 403, scene.DENIED, "queue.delete")
+      local channel = scene.deletes(peer, claim, peer.holder:opened())
+      local op = mutex:acquire(0)
+      silent()
+      peer.holder:refuse(channel, 403, scene.DENIED, "queue.delete")
+      sees("free")
+      peer:failed(op, "busy")
+    end)
 
-      it("is asked for by another one, by who waits", function ()
-        local op = mutex:acquire(60)
-        scene.asks(peer, MUTEX)
+    it("and that the broker says nothing about: unreachable", function ()
+      leaving()
+      peer:pass(1)
+      local op = mutex:acquire(60)
+      peer:pass(4.999)
+      assert.is_false(op:done())
+      peer:pass(0.001)
+      peer:failed(op, "unreachable", "within 5 s")
+      peer.prober:silent()
+    end)
+
+    it("and whose prober is lost meanwhile: asked for by another one, by who waits", function ()
+      for _, timeout in ipairs{ 0, 60 } do
+        open()
+        local claim = leaving()
+        local op = mutex:acquire(timeout)
         peer.prober:down("timed out")
         assert.is_false(op:done())
-        peer:pass(1)
-        assert.is_true(peer.prober:due())
-        peer.prober:handshake()
-        gets(op)
-      end)
+        peer.holder:deleted(claim.channel)
+        if timeout == 0 then
+          peer:failed(op, "unreachable", "timed out")
+        else
+          peer:pass(1)
+          peer.prober:handshake()
+          gets(op)
+        end
+      end
     end)
 
-    -- After so many replies to the claim.
-    for after = 0, 2 do
-      local function claimed(timeout)
-        local op = mutex:acquire(timeout)
-        local claim = claims()
-        if after < 2 then scene.replies(peer, claim, 1, after) else scene.reply(peer, claim, "consumed") end
-        return op, claim
-      end
+    it("and whose prober is lost, and wanted by others, meanwhile: the same", function ()
+      local claim = leaving()
+      local op = mutex:acquire(60)
+      peer.prober:down("timed out")
+      peer:mutex("other"):acquire(60)
+      peer.holder:deleted(claim.channel)
+      assert.is_false(op:done())
+      peer:pass(1)
+      peer.prober:handshake()
+      local probes = peer.prober:probes()
+      peer.prober:answer(probes, {})
+      peer.holder:ignore()
+      assert.is_false(op:done())
+    end)
+  end)
 
-      -- The replies that are still to come, the late ones.
-      local function late(claim)
-        if after < 2 then scene.replies(peer, claim, after + 1) else scene.reply(peer, claim, "declared") end
-      end
-
-      describe(("after %d of its replies"):format(after), function ()
-        if after == 2 then return end
-
-        it("abandoned: deleted behind them, and free after that", function ()
-          local op, claim = claimed(60)
-          op:drop()
-          scene.deletes(peer, claim)
-          silent()
-          late(claim)
-          silent()
-          peer.holder:deleted(claim.channel)
-          scene.rings(peer, BELL)
-          assert_free()
-        end)
-
-        it("at its deadline: timeout, and deleted", function ()
-          local op, claim = claimed(2)
-          peer:pass(2)
-          peer:failed(op, "timeout", 'mutex "db" did not come free within 2 s (it is free, and being claimed)')
-          scene.deletes(peer, claim)
-          late(claim)
-          peer.holder:deleted(claim.channel)
-          scene.rings(peer, BELL)
-          assert_free()
-        end)
-
-        it("never answered: unreachable, and deleted", function ()
-          local op, claim = claimed()
-          peer:pass(5)
-          peer:failed(op, "unreachable", "within 5 s")
-          scene.deletes(peer, claim)
-        end)
-
-        it("closed with the session: deleted, then goodbye", function ()
-          local op, claim = claimed(60)
-          local close = peer.session:close()
-          peer:failed(op, "closed")
-          scene.deletes(peer, claim)
-          silent()
-          late(claim)
-          peer.holder:deleted(claim.channel)
-          peer.holder:expect("connection.close")
-          assert.is_false(close:done())
-        end)
-
-        it("its connection lost: unreachable, and free on the next one", function ()
-          local op = claimed(60)
-          peer.holder:down("timed out")
-          peer:failed(op, "unreachable", "timed out")
-          peer.prober:ignore()
-          peer.session:open()
-          peer.holder:handshake()
-          acquire()
-        end)
-
-        it("its channel closed out of the blue: unreachable, and deleted on another one", function ()
-          local op, claim = claimed(60)
-          peer.holder:refuse(claim.channel, 541, "INTERNAL_ERROR")
-          peer:failed(op, "unreachable", "INTERNAL_ERROR")
-          peer.holder:delete(MUTEX, peer.holder:opened())
-          if after == 1 then scene.rings(peer, BELL) end
-          assert_free()
-        end)
+  describe("held", function ()
+    for reply, text in pairs{ [404] = "NOT_FOUND - no queue 'db-mutex'", [405] = "RESOURCE_LOCKED - another's" } do
+      it(("and asked for is lost when the broker says %d"):format(reply), function ()
+        local lock, claim = acquire()
+        local op = lock:verify()
+        scene.asks_for(peer, claim)
+        peer.holder:refuse(claim.channel, reply, text, "queue.declare")
+        peer:failed(op, "lost", 'mutex "db"', text)
+        assert.equal("lost", select(3, lock:held()))
+        goes(claim, peer.holder:opened())
+        peer:failed(lock:release(), "lost", 'mutex "db"')
+        assert_free()
       end)
     end
 
-    describe("that this session is letting go", function ()
-      -- Released, and not gone yet. Returns the claim, the release.
-      local function leaving()
-        local lock, claim = acquire()
-        local release = lock:release()
-        scene.deletes(peer, claim)
-        return claim, release
-      end
-
-      it("is asked for when it is gone, not before, by whoever wants it, waiting or not", function ()
-        for _, timeout in ipairs{ 0, 60 } do
-          open()
-          local claim, release = leaving()
-          local op = mutex:acquire(timeout)
-          silent()
-          peer.holder:deleted(claim.channel)
-          assert.is_true(peer:result(release))
-          local probes = peer.prober:probes() -- the ring, and the question; in whichever order
-          local names = { probes[1].queue, probes[2].queue, #probes }
-          table.sort(names, function (a, b) return tostring(a) < tostring(b) end)
-          assert.same({ 2, MUTEX, BELL }, names)
-          peer.prober:answer(probes, {})
-          scene.is_granted(peer, MUTEX)
-          assert.is_true(peer:result(op):held())
-        end
-      end)
-
-      it("and that its broker closes the channel of: when it is undone", function ()
-        local lock, claim = acquire()
-        peer.holder:refuse(claim.channel, 541, "INTERNAL_ERROR")
-        assert.equal("lost", select(3, lock:held()))
-        local channel = scene.deletes(peer, claim, peer.holder:opened())
-        local op = mutex:acquire(0)
-        silent()
-        peer.holder:deleted(channel)
-        peer.prober:look{}
-        scene.is_granted(peer, MUTEX)
-        assert.is_true(peer:result(op):held())
-      end)
-
-      it("and that may not be deleted: is not waited for, and busy", function ()
-        local claim = leaving()
-        peer.holder:refuse(claim.channel, 403, scene.DENIED, "queue.delete")
-        local channel = scene.deletes(peer, claim, peer.holder:opened())
-        local op = mutex:acquire(0)
-        silent()
-        peer.holder:refuse(channel, 403, scene.DENIED, "queue.delete")
-        sees("free")
-        peer:failed(op, "busy")
-      end)
-
-      it("and that the broker says nothing about: unreachable", function ()
-        leaving()
-        peer:pass(1)
-        local op = mutex:acquire(60)
-        peer:pass(4.999)
-        assert.is_false(op:done())
-        peer:pass(0.001)
-        peer:failed(op, "unreachable", "within 5 s")
-        peer.prober:silent()
-      end)
-
-      it("and whose connection is lost: unreachable, at once", function ()
-        leaving()
-        local op = mutex:acquire(60)
-        peer.holder:down("timed out")
-        peer:failed(op, "unreachable", "timed out")
-      end)
-
-      it("and whose prober is lost meanwhile: asked for by another one, by who waits", function ()
-        for _, timeout in ipairs{ 0, 60 } do
-          open()
-          local claim = leaving()
-          local op = mutex:acquire(timeout)
-          peer.prober:down("timed out")
-          assert.is_false(op:done())
-          peer.holder:deleted(claim.channel)
-          if timeout == 0 then
-            peer:failed(op, "unreachable", "timed out")
-          else
-            peer:pass(1)
-            peer.prober:handshake()
-            gets(op)
-          end
-        end
-      end)
-
-      it("and whose prober is lost, and wanted by others, meanwhile: the same", function ()
-        local claim = leaving()
-        local op = mutex:acquire(60)
-        peer.prober:down("timed out")
-        peer:mutex("other"):acquire(60)
-        peer.holder:deleted(claim.channel)
-        assert.is_false(op:done())
-        peer:pass(1)
-        peer.prober:handshake()
-        local probes = peer.prober:probes()
-        peer.prober:answer(probes, {})
-        peer.holder:ignore()
-        assert.is_false(op:done())
-      end)
-
-      it("can be abandoned before it is gone", function ()
-        local claim = leaving()
-        mutex:acquire(60):drop()
-        peer.holder:deleted(claim.channel)
-        scene.rings(peer, BELL)
-        silent()
-        assert_free()
-      end)
-
-      it("and is closed with the session", function ()
-        local claim = leaving()
-        local op = mutex:acquire(60)
-        peer.session:close()
-        peer:failed(op, "closed")
-        peer.holder:deleted(claim.channel)
-        peer.holder:expect("connection.close")
-      end)
-
-      it("times out before it is gone", function ()
-        leaving()
-        local op = mutex:acquire(2)
-        peer:pass(2)
-        peer:failed(op, "timeout", 'mutex "db" did not come free within 2 s')
-      end)
-    end)
-
-    describe("held", function ()
-      it("is verified by one question, on its own channel", function ()
-        scene.verifies(peer, acquire())
-      end)
-
-      it("is verified though the prober is lost", function ()
-        local lock, claim = acquire()
-        peer.prober:down()
-        local op = lock:verify()
-        scene.asks_for(peer, claim)
-        peer.holder:declared(claim.channel, MUTEX)
-        assert.is_true(peer:result(op))
-      end)
-
-      for reply, text in pairs{ [404] = "NOT_FOUND - no queue 'db-mutex'", [405] = "RESOURCE_LOCKED - another's" } do
-        it(("and asked for is lost when the broker says %d"):format(reply), function ()
-          local lock, claim = acquire()
-          local op = lock:verify()
-          scene.asks_for(peer, claim)
-          peer.holder:refuse(claim.channel, reply, text, "queue.declare")
-          peer:failed(op, "lost", 'mutex "db"', text)
-          assert.equal("lost", select(3, lock:held()))
-          goes(claim, peer.holder:opened())
-          peer:failed(lock:release(), "lost", 'mutex "db"')
-          assert_free()
-        end)
-      end
-
-      it("is lost when somebody deletes its queue: its channel is closed, and others are told", function ()
-        local lock, claim = acquire()
-        scene.loses(peer, lock, claim, 'mutex "db"')
-        scene.rings(peer, BELL)
-        assert_free()
-      end)
-
-      it("is lost with its connection", function ()
-        local lock = acquire()
-        peer.holder:down("timed out")
-        assert.equal("lost", select(3, lock:held()))
-        peer:failed(lock:release(), "lost", "timed out")
-      end)
-
-      it("is asked back by an administrator, and held until it is let go", function ()
-        local lock, claim = acquire()
-        scene.tell(peer, claim, "amqplocks.revoke")
-        assert.same({ true, true }, { lock:revoked(), lock:held() })
-      end)
-
-      it("is let go by who drops it", function ()
-        local lock, claim = acquire()
-        lock:drop()
-        goes(claim)
-        assert_free()
-      end)
-
-      it("is let go once", function ()
-        local lock, claim = acquire()
-        local op = lock:release()
-        assert.equal("not_held", select(3, lock:held()))
-        peer:failed(lock:release(), "not_held", 'mutex "db" was released before')
-        goes(claim)
-        assert.is_true(peer:result(op))
-        peer:failed(lock:verify(), "not_held")
-        assert_free()
-      end)
-
-      it("is let go with the session, and its ring goes out before the goodbye", function ()
-        local _, claim = acquire()
-        peer.session:close()
-        peer.holder:delete(MUTEX, claim.channel)
-        scene.rings(peer, BELL)
-        peer.holder:expect("connection.close")
-        peer.prober:expect("connection.close")
-      end)
+    it("is let go with the session, and its ring goes out before the goodbye", function ()
+      local _, claim = acquire()
+      peer.session:close()
+      peer.holder:delete(MUTEX, claim.channel)
+      scene.rings(peer, BELL)
+      peer.holder:expect("connection.close")
+      peer.prober:expect("connection.close")
     end)
   end)
-end
+end)
