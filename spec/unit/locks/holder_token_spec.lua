@@ -341,7 +341,7 @@ describe("whoever has a mutex", function ()
       scene.rests(peer, 30)
       scene.rests(peer, 30)
       local op = mutex:acquire(60)
-      local claim = scene.shuts(peer, MUTEX)
+      scene.shuts(peer, MUTEX)
       if peer.holder:next() == "basic.qos" then peer.holder:expect("basic.qos") end -- the pulse
       peer:result(op)
     end)

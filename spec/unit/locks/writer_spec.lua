@@ -4,388 +4,224 @@
 -- The writer: it shuts the door, then waits behind it until there are no readers. waiters_bell_spec.lua is about
 -- writers that wait for the door, writer_trouble_spec.lua about faults behind it.
 
-local Peer = require "spec.support.peer"
 local scene = require "spec.unit.locks.rwlock_scene"
 
 local DOOR, BELL = "db-writer", "db-rwbell"
 
-for _, way in ipairs(Peer.all_ways) do
-  describe("a writer, fed " .. way, function ()
-    local peer, rwlock
+describe("a writer", function ()
+  local peer, rwlock
 
-    local function open(...) peer, rwlock = scene.open(way, "rwlock", ...) end
+  local function open(...) peer, rwlock = scene.open(nil, "rwlock", ...) end
 
-    before_each(function () open() end)
+  before_each(function () open() end)
 
-    local function silent() scene.silent(peer) end
+  local function silent() scene.silent(peer) end
 
-    local function claims() return scene.claims(peer, DOOR) end
-    local function shuts() return scene.shuts(peer, DOOR) end
-    local function gets(op, door) return scene.writes(peer, op, door) end
+  local function claims() return scene.claims(peer, DOOR) end
+  local function shuts() return scene.shuts(peer, DOOR) end
+  local function gets(op, door) return scene.writes(peer, op, door) end
 
-    -- A writer, behind the door.
-    local function behind(timeout, ...)
-      local op = rwlock:write(timeout, ...)
-      return op, shuts()
-    end
+  -- A writer, behind the door.
+  local function behind(timeout, ...)
+    local op = rwlock:write(timeout, ...)
+    return op, shuts()
+  end
 
-    -- The same, as far as its count, which is not answered yet. Returns op, door, the probes.
-    local function counts(timeout)
-      local op, door = behind(timeout)
-      peer.prober:barrier()
-      return op, door, scene.counts(peer, door)
-    end
+  -- The same, as far as its count, which is not answered yet. Returns op, door, the probes.
+  local function counts(timeout)
+    local op, door = behind(timeout)
+    peer.prober:barrier()
+    return op, door, scene.counts(peer, door)
+  end
 
-    -- The same, as far as the first sleep: somebody reads.
-    local function asleep(timeout, ...)
-      local op, door = behind(timeout, ...)
-      scene.makes_sure(peer, door, "reader")
-      silent()
-      return op, door
-    end
+  -- The same, as far as the first sleep: somebody reads.
+  local function asleep(timeout, ...)
+    local op, door = behind(timeout, ...)
+    scene.makes_sure(peer, door, "reader")
+    silent()
+    return op, door
+  end
 
-    local function write()
-      local op, door = behind(0)
-      return gets(op, door), door
-    end
+  local function write()
+    local op, door = behind(0)
+    return gets(op, door), door
+  end
 
-    -- Gone, and who waits is rung for.
-    local function goes(door, channel) scene.goes(peer, door, BELL, channel) end
+  -- Gone, and who waits is rung for.
+  local function goes(door, channel) scene.goes(peer, door, BELL, channel) end
 
-    local function assert_free()
-      local lock, door = write()
-      scene.leaves_nothing(peer, lock, door, BELL)
-    end
+  local function assert_free()
+    local lock, door = write()
+    scene.leaves_nothing(peer, lock, door, BELL)
+  end
 
-    it("looks, shuts the door, and counts behind a write of its own: four round trips, and it says what it is",
-      function ()
-        local op = rwlock:write()
-        peer.holder:silent()
-        local door = claims()
-        silent()
-        scene.reply(peer, door, "declared")
-        silent()
-        scene.reply(peer, door, "consumed")
-        peer.holder:silent()
-        assert.matches("^db%-scratch%-%x+$", peer.prober:barrier())
-        assert.is_false(op:done())
-        scene.count(peer, nil, door)
-        silent()
-        scene.has(peer, op, door, "write")
-      end)
-
-    it("asks nobody before the door is shut, though consume-ok may come first", function ()
-      rwlock:write()
+  it("looks, shuts the door, and counts behind a write of its own: four round trips, and it says what it is",
+    function ()
+      local op = rwlock:write()
+      peer.holder:silent()
       local door = claims()
-      scene.reply(peer, door, "consumed")
       silent()
       scene.reply(peer, door, "declared")
-      peer.prober:barrier()
-    end)
-
-    it("asks nobody before the write of its own is answered, both parts of it", function ()
-      local _, door = behind()
-      peer.prober:opened()
-      local declare = peer.prober:expect("queue.declare", { exclusive = true })
-      peer.prober:expect("queue.delete", { queue = declare.queue })
       silent()
-      peer.prober:declared(declare.channel, declare.queue)
-      silent()
-      peer.prober:deleted(declare.channel)
-      scene.counts(peer, door)
-    end)
-
-    it("asks for readers by a message that means nothing to them, and is worth nothing a moment later", function ()
-      for _, probe in ipairs(select(3, counts())) do
-        assert.is_nil(probe.properties.type)
-        assert.same({ 1, "0" }, { probe.properties.delivery_mode, probe.properties.expiration })
-      end
-    end)
-
-    it("is in when both questions are returned, and its door is there, in whatever order that is said", function ()
-      for _, order in ipairs(scene.orders{ 1, 2, "door" }) do
-        open()
-        local op, door, probes = counts(0)
-        for i = 1, 3 do
-          assert.is_false(op:done())
-          local probe = probes[order[i]]
-          if probe then
-            peer.prober:send(peer.prober.returned(probe), peer.prober.ack(probe))
-          else
-            peer.holder:declared(door.channel, DOOR)
-          end
-        end
-        assert.is_true(peer:result(op):held())
-      end
-    end)
-
-    it("is in when both are acknowledged at once, returned before", function ()
-      local op, door, probes = counts(0)
-      peer.holder:declared(door.channel, DOOR)
-      peer.prober:send(peer.prober.returned(probes[1]), peer.prober.returned(probes[2]))
+      scene.reply(peer, door, "consumed")
+      peer.holder:silent()
+      assert.matches("^db%-scratch%-%x+$", peer.prober:barrier())
       assert.is_false(op:done())
-      peer.prober:send(peer.prober.ack(probes[2], true))
-      assert.is_true(peer:result(op):held())
+      scene.count(peer, nil, door)
+      silent()
+      scene.has(peer, op, door, "write")
     end)
 
-    for reply, text in pairs{ [404] = "NOT_FOUND - no queue 'db-writer'", [405] = scene.LOCKED } do
-      it(("has no door any more when nobody is seen to read (%d): shuts it again"):format(reply), function ()
-        local op, door, probes = counts(0)
-        peer.prober:answer(probes, {})
-        peer.holder:refuse(door.channel, reply, text, "queue.declare")
-        goes(door, peer.holder:opened())
-        assert.is_false(op:done())
-        peer:pass(0.01)
-        gets(op, shuts())
-      end)
+  it("asks nobody before the write of its own is answered, both parts of it", function ()
+    local _, door = behind()
+    peer.prober:opened()
+    local declare = peer.prober:expect("queue.declare", { exclusive = true })
+    peer.prober:expect("queue.delete", { queue = declare.queue })
+    silent()
+    peer.prober:declared(declare.channel, declare.queue)
+    silent()
+    peer.prober:deleted(declare.channel)
+    scene.counts(peer, door)
+  end)
+
+  it("asks for readers by a message that means nothing to them, and is worth nothing a moment later", function ()
+    for _, probe in ipairs(select(3, counts())) do
+      assert.is_nil(probe.properties.type)
+      assert.same({ 1, "0" }, { probe.properties.delivery_mode, probe.properties.expiration })
     end
+  end)
 
-    it("uses the channels of the prober again", function ()
-      for _ = 1, 3 do
-        local lock, door = write()
-        lock:drop()
-        goes(door)
+  it("is in when both questions are returned, and its door is there, in whatever order that is said", function ()
+    for _, order in ipairs(scene.orders{ 1, 2, "door" }) do
+      open()
+      local op, door, probes = counts(0)
+      for i = 1, 3 do
+        assert.is_false(op:done())
+        local probe = probes[order[i]]
+        if probe then
+          peer.prober:send(peer.prober.returned(probe), peer.prober.ack(probe))
+        else
+          peer.holder:declared(door.channel, DOOR)
+        end
       end
-      assert.equal(2, peer.prober.most)
-      assert.equal(1, peer.holder.most)
+      assert.is_true(peer:result(op):held())
+    end
+  end)
+
+  for reply, text in pairs{ [404] = "NOT_FOUND - no queue 'db-writer'", [405] = scene.LOCKED } do
+    it(("has no door any more when nobody is seen to read (%d): shuts it again"):format(reply), function ()
+      local op, door, probes = counts(0)
+      peer.prober:answer(probes, {})
+      peer.holder:refuse(door.channel, reply, text, "queue.declare")
+      goes(door, peer.holder:opened())
+      assert.is_false(op:done())
+      peer:pass(0.01)
+      gets(op, shuts())
     end)
+  end
 
-    describe("that finds the door shut", function ()
-      it("is busy, and claims nothing", function ()
-        local op = rwlock:write(0)
-        scene.finds_held(peer, DOOR)
-        peer:failed(op, "busy", 'another writer holds "db", or waits for it')
-        silent()
-      end)
-
-      it("by a queue that is no lock: squatted", function ()
-        local op = rwlock:write()
-        scene.looks(peer, DOOR, "held")
-        scene.is_squatted(peer, DOOR)
-        peer:failed(op, "squatted", '"db-writer" is not exclusive')
-      end)
-
-      it("just before its own claim: looks again", function ()
-        local op = rwlock:write(0)
-        scene.is_late(peer, claims())
-        silent()
-        peer:pass(0.01)
-        gets(op, shuts())
-      end)
-
-      it("just before its own claim, again and again: contended", function ()
-        open(nil, { max_attempts = 2 })
-        local op = rwlock:write(0)
-        for i = 1, 2 do
-          scene.is_late(peer, claims())
-          if i == 1 then peer:pass(0.01) end
-        end
-        peer:failed(op, "contended", 'other claims of "db" were faster 2 times')
-        scene.all_channels_are_back(peer)
-      end)
-    end)
-
-    describe("behind the door, while somebody reads,", function ()
-      it("is busy if it may not wait, and opens the door again", function ()
-        for _, somebody in ipairs{ "reader", "nack" } do
-          open()
-          local op, door = behind(0)
-          scene.makes_sure(peer, door, somebody)
-          peer:failed(op, "busy", 'a reader holds "db"')
-          goes(door)
-          assert_free()
-        end
-      end)
-
-      it("says for what it waits, and how long it has", function ()
-        local op = asleep()
-        peer:pass(0.004)
-        local seconds, reason = op:waiting()
-        assert.is_true(math.abs(seconds - 0.004) < 1e-6)
-        assert.equal("a reader holds the lock", reason)
-        local other = rwlock:write()
-        peer:failed(other, "deadlock", 'this connection already reads or writes "db"')
-      end)
-
-      it("looks by itself at growing intervals, of a second at most", function ()
-        local op, gaps, last = asleep(), {}, peer.now
-        peer:live(8, function ()
-          if peer.prober:next() == "nothing" then return end
-          table.insert(gaps, peer.now - last)
-          last = peer.now
-          scene.count(peer, "reader")
-          silent()
-        end)
-        local least = { 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5 }
-        assert.is_true(#gaps >= 10)
-        for i, gap in ipairs(gaps) do
-          local from = least[i] or 0.5
-          assert.is_true(gap >= from - 1e-4 and gap <= from * 2 + 1e-4, ("look %d after %g s"):format(i, gap))
-        end
-        assert.is_false(op:done())
-      end)
-
-      it("looks no less often than it is told to poll", function ()
-        local looks, last = 0, peer.now
-        asleep(nil, false, 0, 0.03)
-        peer:live(2, function ()
-          if peer.prober:next() == "nothing" then return end
-          looks = looks + 1
-          assert.is_true(peer.now - last <= 0.0301, "after " .. peer.now - last)
-          last = peer.now
-          scene.count(peer, "reader")
-        end)
-        assert.is_true(looks > 66, looks .. " looks")
-      end)
-
-      it("is woken by whoever leaves, counts, makes sure, and is in", function ()
-        local op, door = asleep()
-        scene.tell(peer, door, "amqplocks.token")
-        scene.count(peer)
-        assert.is_false(op:done())
-        local lock = gets(op, door)
-        assert.is_true(lock:held())
-        silent()
-        lock:release()
-        goes(door)
-      end)
-
-      it("is woken by one of many who leave: sleeps on", function ()
-        local op, door = asleep()
-        for _ = 1, 3 do
-          scene.tell(peer, door, "amqplocks.token")
-          scene.count(peer, "reader")
-          silent()
-        end
-        assert.is_false(op:done())
-      end)
-
-      it("is woken while it counts: counts once more, at once", function ()
-        local op, door, probes = counts()
-        scene.tell(peer, door, "amqplocks.token")
-        silent()
-        peer.holder:declared(door.channel, DOOR)
-        peer.prober:answer(probes, { "db-readers" })
-        scene.count(peer)
-        gets(op, door)
-      end)
-
-      it("is woken before it counts: that says nothing", function ()
-        local _, door = behind()
-        scene.tell(peer, door, "amqplocks.token")
-        scene.makes_sure(peer, door, "reader")
-        silent()
-      end)
-
-      it("is not woken by anything but a token", function ()
-        local _, door = asleep()
-        for _, type in ipairs{ "", "spam", "amqplocks.revoke", "amqplocks.waiting" } do
-          scene.tell(peer, door, type)
-          peer.prober:silent()
-        end
-      end)
-
-      it("sees them gone before the write of its own, and back after it: sleeps on", function ()
-        local op, door = asleep()
-        scene.tell(peer, door, "amqplocks.token")
-        scene.count(peer)
-        scene.makes_sure(peer, door, "reader")
-        silent()
-        -- From then on the write is an old one again.
-        scene.tell(peer, door, "amqplocks.token")
-        scene.count(peer)
-        assert.is_false(op:done())
-        gets(op, door)
-      end)
-
-      it("is told by a queue that is going that it is still there: sleeps on, and looks again", function ()
-        local op, door = asleep()
-        scene.tell(peer, door, "amqplocks.token")
-        scene.count(peer, "nack")
-        silent()
-        peer:pass(0.04)
-        scene.count(peer)
-        gets(op, door)
-      end)
-
-      it("gives up at its deadline, and opens the door again", function ()
-        local op, door = asleep(2)
-        peer:pass(1)
-        scene.count(peer, "reader")
-        peer:pass(1)
-        peer:failed(op, "timeout", '"db" could not be locked for writing within 2 s (a reader holds the lock)')
-        goes(door)
-        assert_free()
-      end)
-    end)
-
-    it("cannot count where whatever is published arrives somewhere: conflict, and the door is open again", function ()
-      for _, states in ipairs{ { "db-readers", "other" }, { "other" }, { other = "nack" } } do
+  describe("behind the door, while somebody reads,", function ()
+    it("is busy if it may not wait, and opens the door again", function ()
+      for _, somebody in ipairs{ "reader", "nack" } do
         open()
-        local op, door, probes = counts()
-        peer.holder:declared(door.channel, DOOR)
-        probes[2].queue = "other"
-        peer.prober:answer(probes, states)
-        peer:failed(op, "conflict", "each message to amq.direct reaches a queue", '"db"', "alternate-exchange")
+        local op, door = behind(0)
+        scene.makes_sure(peer, door, somebody)
+        peer:failed(op, "busy", 'a reader holds "db"')
         goes(door)
         assert_free()
       end
     end)
 
-    describe("inside", function ()
-      it("is verified by one question, on its own channel", function ()
-        scene.verifies(peer, write())
-      end)
-
-      it("is told by readers that they have stepped back, which means nothing now", function ()
-        local lock, door = write()
-        scene.tell(peer, door, "amqplocks.token")
-        silent()
-        assert.is_true(lock:held())
-      end)
-
-      it("loses its prober, or meets an alarm, and writes on", function ()
-        local lock = write()
-        scene.alarm(peer)
-        assert.is_true(lock:held())
-        peer.prober:down()
-        assert.is_true(lock:held())
+    it("looks by itself at growing intervals, of a second at most", function ()
+      local op, gaps, last = asleep(), {}, peer.now
+      peer:live(8, function ()
+        if peer.prober:next() == "nothing" then return end
+        table.insert(gaps, peer.now - last)
+        last = peer.now
+        scene.count(peer, "reader")
         silent()
       end)
+      local least = { 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5 }
+      assert.is_true(#gaps >= 10)
+      for i, gap in ipairs(gaps) do
+        local from = least[i] or 0.5
+        assert.is_true(gap >= from - 1e-4 and gap <= from * 2 + 1e-4, ("look %d after %g s"):format(i, gap))
+      end
+      assert.is_false(op:done())
+    end)
 
-      it("loses the door to somebody: lost", function ()
-        local lock, door = write()
-        scene.loses(peer, lock, door, 'the write lock on "db"')
-        scene.rings(peer, BELL)
-        assert_free()
+    it("looks no less often than it is told to poll", function ()
+      local looks, last = 0, peer.now
+      asleep(nil, false, 0, 0.03)
+      peer:live(2, function ()
+        if peer.prober:next() == "nothing" then return end
+        looks = looks + 1
+        assert.is_true(peer.now - last <= 0.0301, "after " .. peer.now - last)
+        last = peer.now
+        scene.count(peer, "reader")
       end)
+      assert.is_true(looks > 66, looks .. " looks")
+    end)
 
-      it("loses the connection: lost", function ()
-        local lock = write()
-        peer.holder:down("timed out")
-        assert.equal("lost", select(3, lock:held()))
-        peer:failed(lock:release(), "lost", 'the write lock on "db"', "timed out")
-      end)
+    it("is woken while it counts: counts once more, at once", function ()
+      local op, door, probes = counts()
+      scene.tell(peer, door, "amqplocks.token")
+      silent()
+      peer.holder:declared(door.channel, DOOR)
+      peer.prober:answer(probes, { "db-readers" })
+      scene.count(peer)
+      gets(op, door)
+    end)
 
-      it("lets go: the door is open when the broker says so, and only then are others told", function ()
-        local lock, door = write()
-        local op = lock:release()
-        scene.deletes(peer, door)
-        silent()
-        assert.is_false(op:done())
-        peer.holder:deleted(door.channel)
-        scene.rings(peer, BELL)
-        assert.is_true(peer:result(op))
-        assert_free()
-      end)
+    it("is not woken by anything but a token", function ()
+      local _, door = asleep()
+      for _, type in ipairs{ "", "spam", "amqplocks.revoke", "amqplocks.waiting" } do
+        scene.tell(peer, door, type)
+        peer.prober:silent()
+      end
+    end)
 
-      it("lets go with the session", function ()
-        local _, door = write()
-        peer.session:close()
-        peer.holder:delete(DOOR, door.channel)
-        scene.rings(peer, BELL)
-        peer.holder:expect("connection.close")
-      end)
+    it("sees them gone before the write of its own, and back after it: sleeps on", function ()
+      local op, door = asleep()
+      scene.tell(peer, door, "amqplocks.token")
+      scene.count(peer)
+      scene.makes_sure(peer, door, "reader")
+      silent()
+      -- From then on the write is an old one again.
+      scene.tell(peer, door, "amqplocks.token")
+      scene.count(peer)
+      assert.is_false(op:done())
+      gets(op, door)
+    end)
+
+    it("is told by a queue that is going that it is still there: sleeps on, and looks again", function ()
+      local op, door = asleep()
+      scene.tell(peer, door, "amqplocks.token")
+      scene.count(peer, "nack")
+      silent()
+      peer:pass(0.04)
+      scene.count(peer)
+      gets(op, door)
     end)
   end)
-end
+
+  it("cannot count where whatever is published arrives somewhere: conflict, and the door is open again", function ()
+    for _, states in ipairs{ { "db-readers", "other" }, { "other" }, { other = "nack" } } do
+      open()
+      local op, door, probes = counts()
+      peer.holder:declared(door.channel, DOOR)
+      probes[2].queue = "other"
+      peer.prober:answer(probes, states)
+      peer:failed(op, "conflict", "each message to amq.direct reaches a queue", '"db"', "alternate-exchange")
+      goes(door)
+      assert_free()
+    end
+  end)
+
+  it("that is inside loses the door to somebody: lost", function ()
+    local lock, door = write()
+    scene.loses(peer, lock, door, 'the write lock on "db"')
+    scene.rings(peer, BELL)
+    assert_free()
+  end)
+end)
