@@ -2,7 +2,7 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- Addresses of brokers: malformed URLs, the nodes of a cluster, functions that return URLs. spec/unit/base/url_spec and
--- nodes_spec have the details; here are real brokers.
+-- nodes_spec have the details; here are real brokers. All event loops share the code; the test double stands for them.
 local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
@@ -66,7 +66,15 @@ describe("a malformed URL", function()
   end)
 end)
 
--- What holds for every driver.
+-- ---- one connection -------------------------------------------------------------------------------------------------
+
+local loop = loops.select
+
+local drivers = {
+  native = { option = "native", it = it, operated_it = operated_it, until_true = until_true },
+  select = { option = loop.option, it = loop.it(it), operated_it = loop.it(operated_it), until_true = loop.until_true },
+}
+
 local function specs(driver_it, option, until_true_there)
   local function connect(url, options)
     options = options or {}
@@ -168,82 +176,71 @@ local function specs(driver_it, option, until_true_there)
   end)
 end
 
-describe("the native driver", function()
-  specs(it, "native", until_true)
+for which, driver in pairs(drivers) do
+  describe("a connection by " .. which, function() specs(driver.it, driver.option, driver.until_true) end)
+end
 
-  it("gives a host that never answers its share, and would not have time for more", function()
-    local one = process.start() -- which is waited for twenty seconds
-    assert.is_true(one:run([[
-      local list = { (...) }
-      for i = 2, 50 do list[i] = select(2, ...) end
-      return (assert(require("amqplocks").connect(list, { timeout = 100 })):close())]], silent(), URL))
+describe("a connection in an event loop", function()
+  local loop_it = loop.it(it)
+
+  loop_it("waits no longer than its timeout for a function that does not return", function()
+    local never, asked = loop.driver.condition(), 0
+    local conn = assert(amqplocks.connect(function()
+      asked = asked + 1
+      if asked == 2 then never:wait(20) end
+      return URL
+    end, { driver = loop.option, timeout = 1 }))
+    local message = stage.fails("url", conn:semaphore(stage.name()):acquire())
+    assert.matches("did not return within 1 s", message, 1, true)
+    stage.fails("url", conn:semaphore(stage.name()):acquire())
+    assert.equal(2, asked, "it is not called again while it has not returned")
+    never:signal()
+    conn:close()
+  end)
+
+  -- The loop, but that nothing can be spawned, while `room.is_full`, by what was spawned.
+  local function full_loop(room)
+    local spawned = setmetatable({}, { __mode = "k" })
+    local function spawn(fn)
+      if room.is_full and spawned[running()] then return nil, "there is no room" end
+      return loop.driver.spawn(function()
+        spawned[running()] = true
+        fn()
+      end)
+    end
+    return setmetatable({ spawn = spawn, here = false }, { __index = loop.driver })
+  end
+
+  loop_it("says so where no coroutine can be had for the function, and calls it when one can", function()
+    local room, asked = {}, 0
+    local conn = assert(amqplocks.connect(function()
+      asked = asked + 1
+      return URL
+    end, { driver = full_loop(room), timeout = 10 }))
+    room.is_full = true
+    local message = stage.fails("url", conn:semaphore(stage.name()):acquire { timeout = 5 })
+    assert.matches("there is no room", message, 1, true)
+    assert.equal(1, asked)
+    room.is_full = false
+    stage.fails("not_found", conn:semaphore(stage.name()):acquire { timeout = 5 })
+    assert.equal(2, asked)
+    conn:close()
+  end)
+
+  loop_it("is given up where no coroutine can be had that reads it", function()
+    local room, asked = {}, 0
+    local conn = assert(amqplocks.connect(function()
+      asked = asked + 1
+      room.is_full = asked == 2
+      return URL
+    end, { driver = full_loop(room), timeout = 10 }))
+    local message = stage.fails("unreachable", conn:semaphore(stage.name()):acquire { timeout = 5 })
+    assert.matches("there is no room", message, 1, true)
+    room.is_full = false
+    stage.fails("not_found", conn:semaphore(stage.name()):acquire { timeout = 5 })
+    conn:close()
   end)
 end)
-
-for _, loop in ipairs(loops) do
-  describe("a connection in " .. loop.name, function()
-    local loop_it = loop.it(it, pending)
-    specs(loop_it, loop.option, loop.until_true)
-
-    loop_it("waits no longer than its timeout for a function that does not return", function()
-      local never, asked = loop.driver.condition(), 0
-      local conn = assert(amqplocks.connect(function()
-        asked = asked + 1
-        if asked == 2 then never:wait(20) end
-        return URL
-      end, { driver = loop.option, timeout = 0.5 }))
-      local message = stage.fails("url", conn:semaphore(stage.name()):acquire())
-      assert.matches("did not return within 0.5 s", message, 1, true)
-      stage.fails("url", conn:semaphore(stage.name()):acquire())
-      assert.equal(2, asked, "it is not called again while it has not returned")
-      never:signal()
-      conn:close()
-    end)
-
-    -- The loop, but that nothing can be spawned, while `room.is_full`, by what was spawned.
-    local function full_loop(room)
-      local spawned = setmetatable({}, { __mode = "k" })
-      local function spawn(fn)
-        if room.is_full and spawned[running()] then return nil, "there is no room" end
-        return loop.driver.spawn(function()
-          spawned[running()] = true
-          fn()
-        end)
-      end
-      return setmetatable({ spawn = spawn, here = false }, { __index = loop.driver })
-    end
-
-    loop_it("says so where no coroutine can be had for the function, and calls it when one can", function()
-      local room, asked = {}, 0
-      local conn = assert(amqplocks.connect(function()
-        asked = asked + 1
-        return URL
-      end, { driver = full_loop(room), timeout = 10 }))
-      room.is_full = true
-      local message = stage.fails("url", conn:semaphore(stage.name()):acquire { timeout = 5 })
-      assert.matches("there is no room", message, 1, true)
-      assert.equal(1, asked)
-      room.is_full = false
-      stage.fails("not_found", conn:semaphore(stage.name()):acquire { timeout = 5 })
-      assert.equal(2, asked)
-      conn:close()
-    end)
-
-    loop_it("is given up where no coroutine can be had that reads it", function()
-      local room, asked = {}, 0
-      local conn = assert(amqplocks.connect(function()
-        asked = asked + 1
-        room.is_full = asked == 2
-        return URL
-      end, { driver = full_loop(room), timeout = 10 }))
-      local message = stage.fails("unreachable", conn:semaphore(stage.name()):acquire { timeout = 5 })
-      assert.matches("there is no room", message, 1, true)
-      room.is_full = false
-      stage.fails("not_found", conn:semaphore(stage.name()):acquire { timeout = 5 })
-      conn:close()
-    end)
-  end)
-end
 
 -- ---- nodes ----------------------------------------------------------------------------------------------------------
 
@@ -262,17 +259,6 @@ describe("two nodes", function()
     for _, node in ipairs(nodes) do node:name_cluster(name or "spec-" .. node.port) end
   end
 
-  -- The way to the first node, and what ends it there. For one driver the node itself is stopped; the others have a
-  -- proxy before it that ends, which looks the same from here and takes no seconds.
-  local function way(driver)
-    if driver == "native" then
-      stage.undo(function() nodes[1]:restart() end)
-      return nodes[1].url, function() nodes[1]:stop() end
-    end
-    local between = proxy.start(nodes[1].url)
-    return between.url, function() between:close() end
-  end
-
   -- Whether the mutex of this name is held at that node, as another client sees it.
   local function is_held(node, name)
     local other = assert(client.connect(node.url))
@@ -281,19 +267,17 @@ describe("two nodes", function()
     return held
   end
 
-  for _, driver in ipairs { "native", "cqueues", "luv", "select" } do
-    local loop = loops[driver]
-    local driver_it = not loop and operated_it or loop.it(operated_it, pending)
-    local option = loop and loop.option or driver
+  for which, driver in pairs(drivers) do
+    local driver_it, option = driver.operated_it, driver.option
 
-    driver_it("of one cluster: what was lost with the first is had anew at the second, by " .. driver, function()
+    driver_it("of one cluster: what was lost with the first is had anew at the second, by " .. which, function()
       call("spec")
-      local url, end_first = way(driver)
-      local conn, name = assert(amqplocks.connect({ url, nodes[2].url }, { driver = option })), stage.mutex()
+      local first = proxy.start(nodes[1].url)
+      local conn, name = assert(amqplocks.connect({ first.url, nodes[2].url }, { driver = option })), stage.mutex()
       local db = conn:mutex(name)
       local lock = assert(db:try_acquire())
       assert.is_true(is_held(nodes[1], name))
-      end_first()
+      first:close()
       assert.is_false((lock:verify() or false))
       local again = assert(db:acquire { timeout = 30 })
       assert.is_true(is_held(nodes[2], name))
@@ -303,12 +287,12 @@ describe("two nodes", function()
       conn:close()
     end)
 
-    driver_it("of two clusters are a conflict, which names both, by " .. driver, function()
+    driver_it("of two clusters are a conflict, which names both, by " .. which, function()
       call()
-      local url, end_first = way(driver)
-      local conn, name = assert(amqplocks.connect({ url, nodes[2].url }, { driver = option })), stage.mutex()
+      local first = proxy.start(nodes[1].url)
+      local conn, name = assert(amqplocks.connect({ first.url, nodes[2].url }, { driver = option })), stage.mutex()
       assert(conn:mutex(name):try_acquire())
-      end_first()
+      first:close()
       local message
       until_true(function()
         local _, words, code = conn:mutex(name):try_acquire()
@@ -325,17 +309,15 @@ end)
 -- ---- passwords that change ------------------------------------------------------------------------------------------
 
 describe("a password that changes", function()
-  for _, driver in ipairs { "native", "cqueues", "luv", "select" } do
-    local loop = loops[driver]
-    local driver_it = not loop and operated_it or loop.it(operated_it, pending)
+  for which, driver in pairs(drivers) do
+    local driver_it, option = driver.operated_it, driver.option
 
-    driver_it("is no matter where a function tells it, by " .. driver, function()
+    driver_it("is no matter where a function tells it, by " .. which, function()
       local user = client.unique "rotating"
       stage.undo(function() broker.suite:delete_user(user) end)
       broker.suite:add_user(user, ".*", ".*", ".*")
       local between, password = proxy.start(), "password"
       local function url() return (between.url:gsub("//.-@", "//" .. user .. ":" .. password .. "@")) end
-      local option = loop and loop.option or driver
       local conn = assert(amqplocks.connect(url, { driver = option }))
       local set = assert(amqplocks.connect(url(), { driver = option }))
       local name = stage.mutex()
