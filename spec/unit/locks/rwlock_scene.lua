@@ -14,7 +14,7 @@ local scene = {}
 scene.LOCKED = "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'db-writer' in vhost '/'"
 scene.DENIED = "ACCESS_REFUSED - access refused"
 
---- A session whose links are open, and its "mutex" or "rwlock". Returns both.
+--- A session whose links are open, and its "mutex" or "rwlock". `way`: as for Peer.open. Returns both.
 function scene.open(way, what, settings, options, limits)
   local peer = Peer.open(way, settings, limits)
   return peer, peer[what](peer, "db", options)
@@ -45,31 +45,22 @@ end
 
 --- The core asks by a passive declare: the gate is held by somebody, or free.
 function scene.looks_passively(peer, queue, is_held)
-  local channel = peer.holder:opened()
-  peer.holder:expect("queue.declare", { queue = queue, passive = true, channel = channel })
-  local text = is_held and "RESOURCE_LOCKED" or ("NOT_FOUND - no queue '%s' in vhost '/'"):format(queue)
-  peer.holder:refuse(channel, is_held and 405 or 404, text, "queue.declare")
+  peer.holder:opened()
+  scene.is_no_squatter(peer, queue, not is_held)
 end
 
---- The core asks whether what holds the gate is a true lock: it is.
-function scene.is_no_squatter(peer, queue)
-  local opened = peer.holder:next() == "channel.open" and peer.holder:opened()
+--- The core asks whether what holds the gate is a true lock: it is, or (is_free) nothing does.
+function scene.is_no_squatter(peer, queue, is_free)
+  if peer.holder:next() == "channel.open" then peer.holder:opened() end
   local look = peer.holder:expect("queue.declare", { queue = queue, passive = true })
-  if opened then assert.equal(opened, look.channel) end
-  peer.holder:refuse(look.channel, 405, "RESOURCE_LOCKED", "queue.declare")
+  local text = is_free and ("NOT_FOUND - no queue '%s' in vhost '/'"):format(queue) or "RESOURCE_LOCKED"
+  peer.holder:refuse(look.channel, is_free and 404 or 405, text, "queue.declare")
 end
 
 --- The core finds the gate held, by a true lock.
 function scene.finds_held(peer, queue, waits)
   scene.looks(peer, queue, "held", waits)
   scene.is_no_squatter(peer, queue)
-end
-
---- The core asks, and what holds the gate is no lock.
-function scene.is_squatted(peer, queue)
-  local channel = peer.holder:opened()
-  peer.holder:expect("queue.declare", { queue = queue, passive = true, channel = channel })
-  peer.holder:declared(channel, queue)
 end
 
 -- Claims ------------------------------------------------------------------------------------------------------------
@@ -163,11 +154,6 @@ end
 --- The core is told that somebody was faster.
 function scene.is_late(peer, claim) peer.holder:refuse(claim.channel, 405, scene.LOCKED, "queue.declare") end
 
---- The core asks whether a claim's queue is still there, which is not answered yet.
-function scene.asks_for(peer, claim)
-  peer.holder:expect("queue.declare", { queue = claim.queue, passive = true, channel = claim.channel })
-end
-
 --- The core deletes a claim's queue on the claim's channel, or another one, which is not answered yet. Returns the
 -- channel.
 function scene.deletes(peer, claim, channel)
@@ -190,16 +176,6 @@ function scene.leaves_nothing(peer, lock, claim, bell)
   lock:drop()
   scene.goes(peer, claim, bell)
   scene.all_channels_are_back(peer)
-end
-
---- The lock is verified by one question, on its own channel.
-function scene.verifies(peer, lock, claim)
-  local op = lock:verify()
-  scene.asks_for(peer, claim)
-  scene.silent(peer)
-  peer.holder:declared(claim.channel, claim.queue)
-  assert.is_true(peer:result(op))
-  scene.silent(peer)
 end
 
 --- All orders of a list.

@@ -7,7 +7,7 @@ local Peer = require "spec.support.peer"
 
 local scene = {}
 
---- An acquire with these options, fed in this way, has asked once which queues exist: `seen`. Returns peer, op.
+--- An acquire with these options has asked once which queues exist: `seen`. Returns peer, op.
 function scene.searches(way, seen, ...)
   local peer = Peer.open(way)
   local op = peer:semaphore("images"):acquire(...)
