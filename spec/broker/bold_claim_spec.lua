@@ -153,30 +153,6 @@ it("a mutex that was free three times and is held by this very connection is bus
 end)
 
 describe("a readers–writer lock whose door was open three times", function()
-  it("and that this very connection reads or writes is not claimed: deadlock", function()
-    local name, conn = gate.name(), stage.connect()
-    local rwlock = conn:rwlock(name)
-    for _ = 1, 4 do assert(assert(rwlock:try_write()):release()) end
-    for _, ask in ipairs{ "try_read", "try_write" } do
-      local lock = assert(rwlock[ask](rwlock))
-      stage.fails("deadlock", rwlock:try_write())
-      stage.fails("deadlock", rwlock:write{ timeout = 20 })
-      assert.is_true(lock:verify())
-      assert(lock:release())
-    end
-  end)
-
-  it("and that others read is waited for behind the door, until they have left", function()
-    local name = gate.name()
-    local one, reader = bold("write", name), gate.holder("read", name)
-    gate.pend(one)
-    stage.fails("busy", stage.connect():rwlock(name):try_read())
-    assert.is_true(reader:run("return lock:verify()"))
-    line.leave(reader)
-    gate.served(one)
-    line.leave(one)
-  end)
-
   -- A reader's claim would delete that queue (reader.c).
   it("and whose name another queue has now is looked at by a reader: that queue stays", function()
     local name = gate.name()

@@ -13,7 +13,6 @@ local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
 local operated_it = broker.operated_it(it, pending)
-local scopes_it = coroutine.close and it or pending
 
 local HOLDER_QUEUE = { ["x-queue-type"] = "classic", ["x-max-length"] = 0, ["x-overflow"] = "drop-head" }
 
@@ -97,38 +96,8 @@ describe("a mutex", function()
     assert.is_true(lock:verify())
   end)
 
-  it("is held for the length of a scope", function()
-    local name = gate.name()
-    local mutex = stage.connect():mutex(name)
-    assert.same({ true, "mutex", true, 7 }, { mutex:with(function(lock, more)
-      return lock.kind, held(name), more
-    end, 7) })
-    assert.is_false(held(name))
-    local fine, problem = pcall(mutex.with, mutex, { timeout = 5 }, function() error("oh", 0) end)
-    assert.same({ false, "oh" }, { fine, problem })
-    assert.is_false(held(name))
-    local lock, called = hold(name), false
-    stage.fails("timeout", stage.connect():mutex(name):with({ timeout = 0.05 }, function() called = true end))
-    assert.is_false(called)
-    assert(lock:release())
-  end)
-
-  scopes_it("is held for the length of a block", function()
-    local name = gate.name()
-    local in_block = load [[
-      local mutex, held = ...
-      do
-        local lock <close> = assert(mutex:acquire{ timeout = 5 })
-        assert(lock:held() and held())
-      end
-      return held()
-    ]]
-    assert.is_false(in_block(stage.connect():mutex(name), function() return held(name) end))
-  end)
-
   it("throws what is misused, and asks nobody", function()
     local conn = stage.connect()
-    for _, bad in ipairs{ "", "amq.x", "a\nb", 5 } do assert.is_false(pcall(conn.mutex, conn, bad)) end
     assert.is_false(pcall(conn.mutex, conn, "x", { persist = true }))
     assert.is_false(pcall(conn.mutex, conn, "x", { persistent = 1 }))
     local mutex = conn:mutex "x"
@@ -189,16 +158,6 @@ describe("those who wait for a mutex", function()
     end
     assert(lock:release())
     assert.same({ 6, 2, 4, 1, 5, 3 }, line.serve(waiting))
-  end)
-
-  it("are told so, and for how long", function()
-    local name = gate.name()
-    local lock, mutex = hold(name), stage.connect():mutex(name)
-    local message, patience = stage.times_out(function(seconds) return mutex:acquire{ timeout = seconds } end,
-      function(message) return message:find("(it is held)", 1, true) end)
-    assert.equal(('timeout: mutex "%s" did not come free within %g s (it is held)'):format(name, patience), message)
-    assert.is_true(lock:verify())
-    stage.take_told(mutex, lock, 2, "it is held")
   end)
 
   it("and give up leave nothing at the bell", function()
@@ -418,24 +377,6 @@ describe("a mutex is held as long as its holder lives:", function()
     line.leave(one)
   end)
 
-  operated_it("who is told of its loss knows it by all there is to ask", function()
-    local name, told = gate.name(), {}
-    local conn = stage.connect(nil, { on_lost = function(...) table.insert(told, { ... }) end })
-    local lock = hold(name, nil, conn)
-    broker.suite:delete_queue(queue(name))
-    until_true(function() return not lock:held() end)
-    stage.fails("lost", lock:verify())
-    assert.equal(1, #told)
-    assert.same({ lock, "lost" }, { told[1][1], told[1][2] })
-    local result, message, code = conn:mutex(name):with(function(mine)
-      broker.suite:delete_queue(queue(name))
-      until_true(function() return not mine:held() end)
-      return "worthless"
-    end)
-    stage.fails("lost", result, message, code)
-    assert.is_false(held(name))
-  end)
-
   operated_it("whose channel or connection is closed by an operator, loses it, and may take it again", function()
     local name, label = gate.name(), client.unique "conn"
     local conn = stage.connect(nil, { name = label })
@@ -567,21 +508,5 @@ describe("a persistent mutex", function()
     assert.is_true(mutex:revoke{ wait = 20 })
     assert.is_true(one:finish())
     assert.is_true(stage.take(mutex):release())
-  end)
-
-  it("is waited for at its bell, and handed over when its holder is killed", function()
-    assert.is_true(mutex:create())
-    local waiting, lock = {}, stage.take(mutex)
-    for i, one in ipairs(line.processes(name, 3)) do
-      one:run("sem = conn:mutex(..., { persistent = true })", name)
-      waiting[i] = line.join(one)
-    end
-    stage.fails("deadlock", mutex:acquire{ timeout = 20 })
-    assert(lock:release())
-    local one = line.next(waiting)
-    assert.is_true(line.all_wait(waiting))
-    one:kill()
-    assert.same({ 1, 2 }, line.serve(waiting))
-    line.settled(name, 1)
   end)
 end)

@@ -12,7 +12,6 @@ local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
 local operated_it = broker.operated_it(it, pending)
-local scopes_it = coroutine.close and it or pending
 
 local function read(name, options, conn) return gate.take("read", name, options, conn) end
 
@@ -111,36 +110,6 @@ describe("a readers–writer lock", function()
       assert.not_equal(lock.ticket, gate.take(kind, name).ticket)
     end)
 
-    it("is held for the length of a scope: " .. kind, function()
-      local name = gate.name()
-      local gated = gate.new(stage.connect(), kind, name)
-      assert.same({ true, kind, true, 7 }, { gated:with(function(lock, more)
-        return lock.kind, gate.held(kind, name), more
-      end, 7) })
-      assert.is_false(gate.held(kind, name))
-      assert.same({ false, "oh" }, { pcall(gated.with, gated, { timeout = 5 }, function() error("oh", 0) end) })
-      assert.is_false(gate.held(kind, name))
-      local lock, called = write(name), false
-      stage.fails("timeout", gate.new(stage.connect(), kind, name):with({ timeout = 0.05 }, function()
-        called = true
-      end))
-      assert.is_false(called)
-      assert(lock:release())
-    end)
-
-    scopes_it("is held for the length of a block: " .. kind, function()
-      local name = gate.name()
-      local in_block = load [[
-        local gated, held = ...
-        do
-          local lock <close> = assert(gated:acquire{ timeout = 5 })
-          assert(lock:held() and held())
-        end
-        return held()
-      ]]
-      assert.is_false(in_block(gate.new(stage.connect(), kind, name), function() return gate.held(kind, name) end))
-    end)
-
     operated_it("knows of its loss by all there is to ask: " .. kind, function()
       local name, told = gate.name(), {}
       local conn = stage.connect(nil, { on_lost = function(...) table.insert(told, { ... }) end })
@@ -191,22 +160,6 @@ describe("a readers–writer lock", function()
     assert(other:release())
     assert.is_true(write(name, { timeout = 20 }, conn):verify())
   end)
-
-  it("cannot be released by an earlier lock, or by others", function()
-    for _, kind in ipairs{ "read", "write" } do
-      local name, conn = gate.name(), stage.connect()
-      local earlier = gate.take(kind, name, nil, conn)
-      local ticket = earlier.ticket
-      assert(earlier:release())
-      local later = gate.take(kind, name, nil, conn)
-      stage.fails("not_held", earlier:release())
-      earlier._core:drop()
-      local queue = kind == "read" and name .. "-reader-" .. later.ticket or door(name)
-      assert.equal(405, select(2, stage.client():delete(queue)).code)
-      assert.not_equal(ticket, later.ticket)
-      assert.is_true(later:verify() and gate.held(kind, name))
-    end
-  end)
 end)
 
 describe("a writer that waits for readers", function()
@@ -226,28 +179,6 @@ describe("a writer that waits for readers", function()
     line.leave(writer)
     gate.served(late)
     assert.is_true(is_read(name) and not is_shut(name))
-  end)
-
-  -- Whoever reads by hand sees each look of the writer, which comes but once or twice a second when nothing happens, as
-  -- for the writer of another name, who is told nothing.
-  it("looks at once when it is told that one has left, not only from time to time", function()
-    local name, other = gate.name(), gate.name()
-    local reader, untold = gate.occupy("read", name), gate.occupy("read", other)
-    local writer = gate.pend(gate.process("write", name))
-    gate.pend(gate.process("write", other))
-    local teller, looks = stage.client(), 0
-    for _ = 1, 8 do assert(reader:asked(5) and untold:asked(5)) end -- by now they are about a second apart
-    repeat until not untold:asked()
-    for _ = 1, 60 do
-      repeat until not reader:asked()
-      assert.equal("present", teller:probe(door(name), { type = "amqplocks.token" }))
-      assert(reader:asked(5))
-    end
-    while untold:asked() do looks = looks + 1 end
-    assert.is_true(looks < 30, "it looked by itself, if at all")
-    reader:release()
-    assert.equal("present", teller:probe(door(name), { type = "amqplocks.token" }))
-    gate.served(writer)
   end)
 
   it("is told by a reader that leaves, once it has left", function()
@@ -290,21 +221,6 @@ describe("a writer that waits for readers", function()
     assert.is_true(writer:run("return lock:verify()"))
   end)
 
-  it("enters when all of a hundred readers of one connection are gone with it", function()
-    local name = gate.name()
-    local crowd, key = stage.client(), gate.key(name)
-    for i = 1, 100 do
-      local channel, queue = crowd:channel(), ("%s-reader-%016x"):format(name, i)
-      assert(channel:call{ method = "queue.declare", queue = queue, exclusive = true, auto_delete = true })
-      assert(channel:call{ method = "basic.consume", queue = queue, no_ack = true })
-      assert(channel:call{ method = "queue.bind", queue = queue, exchange = "amq.direct", routing_key = key })
-    end
-    local writer = gate.pend(gate.process("write", name))
-    crowd:abort()
-    gate.served(writer)
-    assert.is_false(is_read(name))
-  end)
-
   it("opens the door again when its time is over, and lets those in who waited", function()
     local name = gate.name()
     local reader, writer, late = read(name), gate.process("write", name), nil
@@ -329,22 +245,6 @@ describe("a writer that waits for readers", function()
     assert.is_true(reader:verify())
   end)
 
-  it("opens the door again when it is interrupted, or given up by an error in whoever is told", function()
-    local name = gate.name()
-    local reader, late = read(name), gate.process("read", name)
-    local writer = gate.process("write", name)
-    writer:run("plain = take function take(...) return pcall(plain, ...) end")
-    gate.pend(writer)
-    line.join(late)
-    writer:signal("INT")
-    assert.is_false((writer:finish()))
-    gate.served(late)
-    local gated = gate.new(stage.connect(), "write", name)
-    assert.is_false(pcall(gated.acquire, gated, { on_wait = function() error("enough", 0) end }))
-    gate.until_free("write", name)
-    assert.is_true(reader:verify())
-  end)
-
   operated_it("opens the door again when it is killed, and wakes the next one", function()
     local name = gate.name()
     local reader = gate.holder("read", name)
@@ -359,38 +259,9 @@ describe("a writer that waits for readers", function()
       line.leave(late)
     end
   end)
-
-  it("is told for how long it waits, and why", function()
-    local name = gate.name()
-    local function assert_told(kind, reason)
-      local gated, told = gate.new(stage.connect(), kind, name), nil
-      local message, seconds = stage.times_out(function(seconds)
-        return gated:acquire{ timeout = seconds, on_wait = function(_, why) told = why end }
-      end, function() return told == reason end)
-      local words = 'timeout: "%s" could not be locked for %s within %g s (%s)'
-      assert.equal(words:format(name, kind == "read" and "reading" or "writing", seconds, reason), message)
-    end
-    local lock = write(name)
-    assert_told("write", "another writer holds the lock, or waits for it")
-    assert_told("read", "a writer holds the lock, or waits for it")
-    assert(lock:release())
-    read(name)
-    assert_told("write", "a reader holds the lock")
-  end)
 end)
 
 describe("those who wait", function()
-  it("are writers, one after the other, in the order of their arrival", function()
-    local name, waiting = gate.name(), {}
-    local reader = read(name)
-    waiting[1] = gate.pend(gate.process("write", name))
-    for i = 2, 5 do waiting[i] = line.join(gate.process("write", name)) end
-    assert.is_true(line.all_wait(waiting))
-    assert(reader:release())
-    assert.same({ 1, 2, 3, 4, 5 }, line.serve(waiting))
-    assert_open(name)
-  end)
-
   it("are readers, all let in together when the writer has left", function()
     local name, waiting = gate.name(), {}
     local lock = write(name)
@@ -419,48 +290,6 @@ describe("those who wait", function()
     line.leave(writer)
     gate.served(last)
   end)
-
-  it("are served by priority, readers and writers alike", function()
-    local name, waiting = gate.name(), {}
-    local lock = write(name)
-    for i, one in ipairs{ { "write", 0 }, { "read", 1 }, { "write", 7 }, { "write", 3 } } do
-      waiting[i] = line.join(gate.process(one[1], name), { priority = one[2] })
-    end
-    assert(lock:release())
-    assert.same({ 3, 4, 2, 1 }, line.serve(waiting))
-  end)
-
-  it("are left a door that is open by those who are fair", function()
-    for _, kind in ipairs{ "read", "write" } do
-      local name = gate.name()
-      local gated, world = gate.new(stage.connect(), kind, name), stage.client():channel()
-      local lock = write(name)
-      gate.make_bell(kind, name)
-      assert(world:call{ method = "basic.consume", queue = gate.bell(kind, name), arguments = { ["x-priority"] = 9 } })
-      assert(lock:release())
-      assert(world:await "basic.deliver")
-      stage.times_out(function(seconds)
-        return gated:acquire{ timeout = seconds, fair = true, poll = 600 }
-      end, function() return world:delivered() end) -- it rang for them
-      stage.fails("busy", gated:acquire{ timeout = 0, fair = true })
-      assert.is_false(gate.held(kind, name))
-      assert.is_true(stage.take(gated, { timeout = 20, poll = 600 }):release())
-      assert.is_true(stage.take(gated):release())
-    end
-  end)
-
-  it("find by looking what other software has left", function()
-    local name = gate.name()
-    local occupant = gate.occupy("write", name)
-    local one, two = gate.process("read", name), gate.process("write", name)
-    line.begin(one, { poll = 0.05 })
-    line.begin(two, { poll = 0.05 })
-    until_true(function() return line.waits(one) and line.waits(two) end)
-    occupant:release()
-    local first = (line.next{ one, two })
-    line.leave(first)
-    gate.served(first == one and two or one)
-  end)
 end)
 
 describe("nobody starves:", function()
@@ -476,7 +305,7 @@ describe("nobody starves:", function()
 end)
 
 describe("a writer that reads on", function()
-  it("keeps other writers out and lets readers in, by another ticket", function()
+  operated_it("keeps other writers out and lets readers in, by another ticket; it is one queue then", function()
     local name = gate.name()
     local lock = write(name)
     local ticket, since = lock.ticket, lock.acquired_at
@@ -484,7 +313,7 @@ describe("a writer that reads on", function()
     assert.equal("read", lock.kind)
     assert.not_equal(ticket, lock.ticket)
     assert.is_true(lock.acquired_at >= since)
-    assert.is_true(is_read(name) and not is_shut(name))
+    assert.same({ name .. "-reader-" .. lock.ticket }, gate.queues(name))
     assert.is_true(lock:held() and lock:verify())
     is_busy("write", name)
     local other = read(name)
@@ -493,15 +322,6 @@ describe("a writer that reads on", function()
     assert.is_true(other:verify() and other:release())
     stage.fails("not_held", lock:downgrade())
     assert_open(name)
-  end)
-
-  operated_it("is one queue then, and none when it has left", function()
-    local name = gate.name()
-    local lock = write(name)
-    assert(lock:downgrade())
-    assert.same({ name .. "-reader-" .. lock.ticket }, gate.queues(name))
-    assert(lock:release())
-    assert.same({}, gate.queues(name))
   end)
 
   it("lets those in who waited to read, and then those who waited to write", function()
@@ -543,15 +363,6 @@ describe("a writer that reads on", function()
     assert.is_true(line.all_wait(writers))
     line.leave(holder)
     assert.same({ 1, 2 }, line.serve(writers))
-  end)
-
-  it("in a scope is let go of at its end", function()
-    local name = gate.name()
-    assert.same({ true, "read", true }, { gate.new(stage.connect(), "write", name):with(function(lock)
-      assert(lock:downgrade())
-      return lock.kind, lock:verify()
-    end) })
-    assert_open(name)
   end)
 
   it("leaves it when it is killed", function()
@@ -610,20 +421,6 @@ describe("an operator", function()
     stage.fails("lost", reader:verify())
   end)
 
-  operated_it("who closes connections takes from each what it had", function()
-    local name, labels = gate.name(), { client.unique "conn", client.unique "conn" }
-    local conns = { stage.connect(nil, { name = labels[1] }), stage.connect(nil, { name = labels[2] }) }
-    local lock = write(name, nil, conns[1])
-    broker.suite:close_connection(labels[1] .. " holder")
-    lock = stage.fails("lost", lock:verify()) and read(name, { timeout = 20 }, conns[2])
-    local writer = gate.pend(gate.process("write", name))
-    broker.suite:close_connection(labels[2] .. " holder")
-    gate.served(writer)
-    stage.fails("lost", lock:verify())
-    line.leave(writer)
-    assert.is_true(read(name, { timeout = 20 }, conns[2]):verify())
-  end)
-
   it("finds out what squats on the door, and until it is deleted nobody comes in", function()
     local name, squatter = gate.name(), stage.client()
     assert(squatter:declare(door(name), { durable = true }))
@@ -659,19 +456,6 @@ describe("an operator", function()
     assert.is_true(gate.take("read", name, nil, stage.connect(url)):verify()) -- who only reads does not mind
     broker.suite:clear_policy(vhost, "catch")
     stage.fails("busy", gated:try_acquire())
-  end)
-
-  operated_it("reads with the broker's own tool who reads or writes, by which ticket, since when", function()
-    local name, before = gate.name(), os.time()
-    local locks = { read(name, nil, stage.connect(nil, { name = "page 1" })),
-      read(name, nil, stage.connect(nil, { name = "page 2" })) }
-    for i, lock in ipairs(locks) do
-      local row = broker.suite:row(name .. "-reader-" .. lock.ticket, "list_queues", "name", "arguments")
-      assert.matches('"page ' .. i .. '"', row, 1, true)
-      assert.matches('"' .. lock.ticket .. '"', row, 1, true)
-      local since = tonumber(row:match '"x%-amqplocks%-acquired%-at"%s*,%s*(%d+)')
-      assert.is_true(before - 1 <= since and since <= os.time() + 1, row)
-    end
   end)
 end)
 

@@ -2,11 +2,7 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 local amqplocks = require "amqplocks"
-local broker = require "spec.support.broker"
 local stage = require "spec.support.stage"
-local until_true = require "spec.support.until"
-
-local operated_it = broker.operated_it(it, pending)
 
 local function semaphore(name, options) return stage.connect():semaphore(name, options) end
 
@@ -36,28 +32,11 @@ describe("try_acquire", function()
     end
   end)
 
-  it("takes the slot that came free", function()
-    local name = stage.semaphore(3)
-    local sem, rival = semaphore(name), semaphore(name)
-    local locks = { stage.take(sem), stage.take(sem), stage.take(sem) }
-    assert(locks[2]:release())
-    assert.is_true(stage.free(name, 2))
-    assert.equal(2, stage.take(rival).slot)
-    stage.fails("busy", sem:try_acquire())
-  end)
-
   it("finds no semaphore where there is none, and takes nothing", function()
     local name = stage.name()
     local message = stage.fails("not_found", semaphore(name):try_acquire())
     assert.matches(name, message, 1, true)
     assert.is_true(stage.free(name, 1))
-  end)
-
-  it("finds no semaphore where only its later slots are left", function()
-    local name = stage.name()
-    stage.add(name, 2, 3)
-    stage.fails("not_found", semaphore(name):try_acquire())
-    for slot = 1, 3 do assert.is_true(stage.free(name, slot)) end
   end)
 
   it("gives a lock that knows its slot, name, ticket and time", function()
@@ -108,12 +87,6 @@ describe("acquire", function()
     end
   end)
 
-  it("looks once when the timeout is 0", function()
-    local name = stage.semaphore(1)
-    stage.occupy(name, 1)
-    stage.fails("busy", semaphore(name):acquire{ timeout = 0 })
-  end)
-
   it("times out, and says after how long and how many were held", function()
     local name = stage.semaphore(2)
     stage.occupy(name, 1)
@@ -122,12 +95,6 @@ describe("acquire", function()
     local message, seconds = stage.times_out(function(seconds) return sem:acquire{ timeout = seconds } end,
       function(message) return message:find("(2 of 2 held)", 1, true) end)
     assert.equal(('timeout: no slot of "%s" came free within %g s (2 of 2 held)'):format(name, seconds), message)
-  end)
-
-  it("does not wait for a semaphore that does not exist", function()
-    local name = stage.name()
-    stage.fails("not_found", semaphore(name):acquire())
-    assert.is_true(stage.free(name, 1))
   end)
 
   for how, options in pairs{ ["with a timeout"] = "{ timeout = 15 }", ["for ever"] = "" } do
@@ -163,18 +130,6 @@ describe("acquire", function()
     stage.remove(name, 1)
     stage.fails("not_found", waiter:finish())
   end)
-
-  it("hands one slot from process to process", function()
-    local name = stage.semaphore(1)
-    local one, two = stage.process(name), stage.process(name)
-    for _ = 1, 5 do
-      for _, each in ipairs{ one, two } do
-        each:begin("local lock = assert(sem:acquire{ timeout = 15 }) return lock:held(), lock:release()")
-      end
-      for _, each in ipairs{ one, two } do assert.same({ true, true }, { each:finish() }) end
-    end
-    assert.is_true(stage.free(name, 1))
-  end)
 end)
 
 describe("the strategy", function()
@@ -206,45 +161,11 @@ describe("the strategy", function()
     assert.same({ 1, 1 }, visits(sem, 2))
   end)
 
-  it("last goes on when the slot where it was before has been removed", function()
-    local name = stage.semaphore(2)
-    local sem, one = semaphore(name, { strategy = "last" }), stage.occupy(name, 1)
-    assert.same({ 2 }, visits(sem, 1))
-    one:release()
-    stage.remove(name, 2)
-    assert.same({ 1 }, visits(sem, 1))
-    assert.is_true(stage.free(name, 2))
-  end)
-
   it("random comes to every slot", function()
     local seen = {}
     for _, slot in ipairs(visits(semaphore(stage.semaphore(3), { strategy = "random" }), 60)) do seen[slot] = true end
     assert.same({ true, true, true }, seen)
   end)
-
-  it("random finds the only free slot, wherever it begins, and is busy without one", function()
-    local name, holder = stage.semaphore(20), stage.client()
-    for i = 1, 20 do
-      if i ~= 7 then assert(holder:declare(stage.holder(name, i), { exclusive = true })) end
-    end
-    local sem = semaphore(name, { strategy = "random" })
-    for _, slot in ipairs(visits(sem, 15)) do assert.equal(7, slot) end
-    stage.occupy(name, 7)
-    for _ = 1, 5 do stage.fails("busy", sem:try_acquire()) end
-  end)
-
-  for _, strategy in ipairs{ "last", "random" } do
-    it(strategy .. " takes no slot of a semaphore that is gone but for that slot", function()
-      local name = stage.semaphore(2)
-      local sem = semaphore(name, { strategy = strategy })
-      local one, two = stage.take(sem), stage.take(sem)
-      assert(one:release())
-      assert(two:release())
-      stage.remove(name, 1)
-      for _ = 1, 5 do assert.is_nil((sem:try_acquire())) end
-      assert.is_true(stage.free(name, 2))
-    end)
-  end
 end)
 
 describe("probing", function()
@@ -286,22 +207,6 @@ describe("two acquires of one connection", function()
     stage.fails("busy", two:try_acquire())
   end)
 
-  it("never get the same slot in two coroutines", function()
-    local sem, slots = semaphore(stage.semaphore(2)), {}
-    local function take()
-      local lock = assert(sem:acquire{ timeout = 5 })
-      slots[lock.slot] = lock
-      coroutine.yield()
-      return lock:release()
-    end
-    local one, two = coroutine.wrap(take), coroutine.wrap(take)
-    one()
-    two()
-    assert.is_true(slots[1]:held() and slots[2]:held())
-    stage.fails("busy", sem:try_acquire())
-    assert.is_true(one() and two())
-  end)
-
   -- A driver with an event loop has many under way at a time; here they are begun before any is waited for.
   it("never get the same slot when they are under way together", function()
     local name = stage.semaphore(3)
@@ -325,19 +230,6 @@ describe("two acquires of one connection", function()
         local release = lock:release()
         while not release:done() do conn._session:wait(release) end
       end
-    end
-  end)
-
-  it("get the same slot one after the other, and hold it", function()
-    local name = stage.semaphore(1)
-    local sem, rival = semaphore(name), semaphore(name)
-    for _ = 1, 30 do
-      local lock = stage.take(sem)
-      assert.is_true(stage.held(name, 1))
-      stage.fails("busy", rival:try_acquire())
-      assert.is_true(lock:verify())
-      assert(lock:release())
-      assert.is_true(stage.free(name, 1))
     end
   end)
 
@@ -411,41 +303,11 @@ describe("with", function()
     assert.is_true(stage.free(name, 1))
   end)
 
-  it("does not call the function without a lock", function()
-    local name = stage.semaphore(1)
-    stage.occupy(name, 1)
-    local sem = semaphore(name)
-    local function never() error("called without a lock") end
-    stage.fails("timeout", sem:with({ timeout = 0.1 }, never))
-    stage.fails("busy", sem:with({ timeout = 0 }, never))
-    stage.fails("not_found", semaphore(stage.name()):with(never))
-  end)
-
-  it("lets the function release the lock itself", function()
-    local name = stage.semaphore(1)
-    assert.same({ true, "done" }, { semaphore(name):with(function(lock)
-      assert(lock:release())
-      assert.is_true(stage.free(name, 1))
-      return "done"
-    end) })
-  end)
-
   it("leaves a lock that says it is not held, to those who still have it", function()
     local name, kept = stage.semaphore(1)
     assert(semaphore(name):with(function(lock) kept = lock end))
     assert_over(kept)
     assert.is_true(stage.free(name, 1))
-  end)
-
-  operated_it("gives nil, a message and lost when the lock was lost before the function returned", function()
-    local name = stage.semaphore(1)
-    local sem = semaphore(name)
-    stage.fails("lost", sem:with(function(lock)
-      broker.suite:delete_queue(stage.holder(name, 1))
-      until_true(function() return not lock:held() end)
-      return "not worth anything"
-    end))
-    assert.same({ true, "fine" }, { sem:with(function() return "fine" end) })
   end)
 
   it("nests", function()
@@ -475,16 +337,6 @@ describe("a lock that goes out of scope", function()
     local fine, problem = pcall(block, semaphore(name), function() error({ "unchanged" }) end)
     assert.is_false(fine)
     assert.same({ "unchanged" }, problem)
-    assert.is_true(stage.free(name, 1))
-  end)
-
-  close_it("at the end of a <close> block may have been released or its connection closed", function()
-    local name = stage.semaphore(1)
-    local block = assert(load_text("local sem, inside = ... local lock <close> = assert(sem:acquire()) inside(lock)"))
-    block(semaphore(name), function(lock) assert(lock:release()) end)
-    assert.is_true(stage.free(name, 1))
-    local conn = stage.connect()
-    block(conn:semaphore(name), function() conn:close() end)
     assert.is_true(stage.free(name, 1))
   end)
 
@@ -541,24 +393,6 @@ describe("a lock that goes out of scope", function()
 end)
 
 describe("two semaphores", function()
-  it("do not interfere, whatever they are called", function()
-    local name = stage.name()
-    local names = { name }
-    for _, suffix in ipairs{ "-1", "-1-A", "-1-B", "-admin", "-10", ".", " ", "-1-A-1" } do
-      table.insert(names, stage.name(suffix))
-    end
-    local conn = stage.connect()
-    for _, each in ipairs(names) do stage.add(each, 1, 2) end
-    for slot = 1, 2 do
-      for _, each in ipairs(names) do
-        assert.is_true(stage.free(each, slot))
-        assert.equal(slot, stage.take(conn:semaphore(each)).slot)
-        assert.is_true(stage.held(each, slot))
-      end
-    end
-    for _, each in ipairs(names) do stage.fails("busy", conn:semaphore(each):try_acquire()) end
-  end)
-
   it("may have any name that is UTF-8 without control characters", function()
     local conn = stage.connect()
     for _, suffix in ipairs{ " with spaces ", " ß漢🔒", "%s%d %n", "\"'`$(x)\\", "#*./:?&=", "-0-A" } do
@@ -598,7 +432,6 @@ describe("misuse", function()
   -- What is called, and words of the error.
   local cases = {
     { function() conn:semaphore() end, "semaphore: the name must be a string, not nil" },
-    { function() conn:semaphore(42) end, "semaphore: the name must be a string, not 42" },
     { function() conn:semaphore("") end, "semaphore: the name is empty" },
     { function() conn:semaphore("amq.lock") end, "semaphore: the name starts with \"amq.\"" },
     { function() conn:semaphore("two\nlines") end, "semaphore: the name holds a control character" },
@@ -607,41 +440,26 @@ describe("misuse", function()
     { function() conn:semaphore(("x"):rep(231)) end, "semaphore: the name is too long" },
     { function() conn:semaphore("x", "fast") end, "semaphore: options must be a table, not \"fast\"" },
     { function() conn:semaphore("x", { timeout = 5 }) end, "semaphore: unknown option \"timeout\"" },
-    { function() conn:semaphore("x", { 5 }) end, "semaphore: unknown option 1" },
     { function() conn:semaphore("x", { strategy = "luck" }) end, "semaphore: option strategy must be one of" },
     { function() conn:semaphore("x", { probe = true }) end, "semaphore: option probe must be one of" },
     { function() conn:semaphore("x", { max_attempts = 0 }) end, "option max_attempts must be a whole number" },
-    { function() conn:semaphore("x", { max_attempts = 1.5 }) end, "option max_attempts must be a whole number" },
-    { function() conn:semaphore("x", { max_attempts = "8" }) end, "option max_attempts must be a whole number" },
     { function() sem:acquire(5) end, "acquire: options must be a table, not 5" },
     { function() sem:acquire{ timeout = "5" } end, "acquire: option timeout must be a number of seconds" },
     { function() sem:acquire{ timeout = -1 } end, "acquire: option timeout must be a number of seconds" },
-    { function() sem:acquire{ timeout = not_a_number } end, "acquire: option timeout must be a number of seconds" },
     { function() sem:acquire{ timeout = math.huge } end, "acquire: option timeout must be a number of seconds" },
-    { function() sem:acquire{ timeout = {} } end, "acquire: option timeout must be a number of seconds" },
     { function() sem:acquire{ time_out = 5 } end, "acquire: unknown option \"time_out\"" },
-    { function() sem:acquire{ [{}] = 5 } end, "acquire: unknown option table: " },
     { function() sem:with() end, "with: a function must be given, not nil" },
-    { function() sem:with({}) end, "with: a function must be given, not nil" },
     { function() sem:with({}, "work") end, "with: a function must be given, not string" },
-    { function() sem:with({ fast = true }, print) end, "unknown option \"fast\"" },
     { function() amqplocks.connect(5672) end, "connect: the URL must be a string, a list of strings without holes, " ..
       "or a function that returns either, not 5672" },
-    { function() amqplocks.connect(nil, true) end, "connect: options must be a table, not true" },
     { function() amqplocks.connect(nil, { heartbeat = 0 }) end, "connect: option heartbeat must be a whole number" },
-    { function() amqplocks.connect(nil, { heartbeat = 1.5 }) end, "connect: option heartbeat must be a whole number" },
-    { function() amqplocks.connect(nil, { heartbeat = 65536 }) end, "option heartbeat must be a whole number from 1" },
     { function() amqplocks.connect(nil, { timeout = 0 }) end, "connect: option timeout must be more than 0 seconds" },
     { function() amqplocks.connect(nil, { timeout = not_a_number }) end, "connect: option timeout must be a number" },
-    { function() amqplocks.connect(nil, { name = "" }) end, "connect: option name must be a string of 1 to 100 bytes" },
     { function() amqplocks.connect(nil, { name = "a\255" }) end, "bytes of UTF-8 without control characters, not" },
-    { function() amqplocks.connect(nil, { name = "a\194\133" }) end, "connect: option name must be a string of 1 to" },
-    { function() amqplocks.connect(nil, { name = "\255", driver = "cqueues" }) end, "connect: option name must be" },
     { function() amqplocks.connect(nil, { driver = "magic" }) end, "connect: option driver must be one of \"native\"" },
     { function() amqplocks.connect(nil, { on_lost = "print" }) end, "option on_lost must be a function or false" },
     { function() amqplocks.connect(nil, { tls = true }) end, "connect: option tls must be a table" },
     { function() amqplocks.connect(nil, { tls = { verify = "no" } }) end, "connect.tls: option verify must be true" },
-    { function() amqplocks.connect(nil, { tls = { pem = "x" } }) end, "connect.tls: unknown option \"pem\"" },
     { function() amqplocks.connect("amqp://localhost", { tls = {} }) end, "option tls needs an amqps:// URL" },
   }
 
