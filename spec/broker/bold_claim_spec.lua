@@ -2,8 +2,7 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- A mutex, or the door of a readers–writer lock, that its object claims without a look, as the last claims of that
--- object were not contested. The prober, which looks and counts readers, is connection 2 of the proxy: while its
--- requests are held, only a claim without a look is granted.
+-- object were not contested. unit/locks/bold_claim_spec.lua shows that there is no look.
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local gate = require "spec.support.gate"
@@ -32,29 +31,6 @@ local function bold(kind, name, url)
 end
 
 -- Nobody can look meanwhile.
-local function blindly(proxy, fn)
-  proxy:switch("up", "hold", 2)
-  fn()
-  proxy:switch("up", "pass", 2)
-end
-
-local function claims_blindly(proxy, kind, one)
-  blindly(proxy, function()
-    line.begin(one, { timeout = 60 })
-    gate.until_held(kind, one.name)
-  end)
-  gate.served(one)
-  line.leave(one)
-end
-
-local function looks(proxy, one)
-  blindly(proxy, function()
-    local got, message, code = one:run("return take(0.1)")
-    assert.same({ nil, "timeout" }, { got, code })
-    assert.matches("the broker had not answered yet", message, 1, true)
-  end)
-end
-
 -- Another process holds it, and then `leaves`: the waiter has it.
 local function is_waited_for(kind, leaves)
   local name = gate.name()
@@ -73,22 +49,6 @@ teardown(stage.check)
 
 for kind, busy in pairs(BUSY) do
   describe(("a lock (%s) that was free three times"):format(kind), function()
-    it("is claimed without a look by this object, and not by another one", function()
-      local name, proxy = gate.name(), proxies.start()
-      local one = gate.process(kind, name, nil, proxy.url)
-      local function exchange()
-        one:run("sem, other = other or require 'spec.support.programs.gate' (conn, ...), sem", kind, name)
-      end
-      wins(one, 2)
-      looks(proxy, one)
-      wins(one, 1)
-      claims_blindly(proxy, kind, one)
-      exchange()
-      looks(proxy, one)
-      exchange()
-      claims_blindly(proxy, kind, one)
-    end)
-
     it("and is held by another process now is busy, and stays that process's", function()
       local name = gate.name()
       local gated = gate.new(stage.connect(), kind, name)

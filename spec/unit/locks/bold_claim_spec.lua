@@ -60,6 +60,12 @@ describe("a mutex that was free each time", function()
     is_bold(60)
   end)
 
+  it("is looked at by another object, whose wins these are not", function()
+    local op = peer:mutex("db"):acquire(0)
+    scene.looks(peer, MUTEX, "free")
+    has_it(op)
+  end)
+
   it("and is held now is looked at: a look that finds it free takes it", function()
     local op = loses(0)
     scene.looks(peer, MUTEX, "free")
