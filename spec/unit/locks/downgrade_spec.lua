@@ -118,27 +118,8 @@ describe("a downgrade", function ()
     end
   end)
 
-  it("is done at once where it reads already", function ()
-    local reader = downgrade()
-    assert.is_true(peer:result(lock:downgrade()))
-    silent()
-    is("read")
-    reader_releases(reader)
-  end)
-
-  it("of what was let go is not held, of what was lost is lost", function ()
-    lock:release()
-    peer.holder:delete(DOOR)
-    peer:failed(lock:downgrade(), "not_held", 'the write lock on "db" was released before')
-    open()
-    scene.is_robbed(peer, door)
-    peer:failed(lock:downgrade(), "lost", 'the write lock on "db"', "deleted, but not by this client")
-    peer.holder:silent()
-  end)
-
   describe("that fails before the door is opened leaves it writing, and nothing behind:", function ()
     local cases = {
-      { 0, "queue.declare", 403, scene.DENIED, "refused", is_gone = true },
       { 0, "queue.declare", 406, "PRECONDITION_FAILED - queue limit in vhost '/' (3) is reached", "limit",
         is_gone = true },
       { 1, "basic.consume", 403, scene.DENIED, "refused" },
