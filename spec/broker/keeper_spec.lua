@@ -119,12 +119,6 @@ describe("the keeper", function()
 
   local function take_and_release(conn, name) assert(assert(conn:semaphore(name):acquire{ timeout = 5 }):release()) end
 
-  local function is_busy(semaphore)
-    local lock, _, code = semaphore:try_acquire()
-    if lock then assert(lock:release()) end
-    return code == "busy"
-  end
-
   before_each(function() -- as above: the sanitizer's thread has come
     local conn = stage.connect()
     take_and_release(conn, stage.semaphore(1))
@@ -141,21 +135,22 @@ describe("the keeper", function()
   end)
 
   -- On a connection that never held anything. It gets what comes free meanwhile.
-  for what, kind in pairs{ ["a slot"] = { "semaphore", stage.semaphore }, ["a mutex"] = { "mutex", stage.mutex } } do
-    it(("is there for who waits for %s, and computes when told so"):format(what), function()
-      local method, name = kind[1], kind[2](1)
-      local first, conn, told = stage.connect(), stage.connect(nil, { heartbeat = 1 }), 0
-      local held = stage.take(first[method](first, name))
-      local lock = stage.take(conn[method](conn, name), { timeout = 20, on_wait = function()
-        told = told + 1
-        if told > 1 then return end
-        socket.sleep(4) -- two to three heartbeats would be the end of it
-        assert(held:release())
-        until_true(function() return is_busy(first[method](first, name)) end)
-      end })
-      until_true(function() return lock:held() end) -- it may be in doubt, once lost it would stay so
-    end)
-  end
+  it("is there for who waits for a mutex, and computes when told so", function()
+    local name, first, conn, told = stage.mutex(), stage.connect(), stage.connect(nil, { heartbeat = 1 }), 0
+    local held = stage.take(first:mutex(name))
+    local lock = stage.take(conn:mutex(name), { timeout = 20, on_wait = function()
+      told = told + 1
+      if told > 1 then return end
+      socket.sleep(4) -- two to three heartbeats would be the end of it
+      assert(held:release())
+      until_true(function()
+        local mine, _, code = first:mutex(name):try_acquire()
+        if mine then assert(mine:release()) end
+        return code == "busy"
+      end)
+    end })
+    until_true(function() return lock:held() end) -- it may be in doubt, once lost it would stay so
+  end)
 
   it("ends with a connection that is collected", function()
     local name, before = stage.semaphore(1), threads()

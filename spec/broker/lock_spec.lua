@@ -229,40 +229,6 @@ describe("a lock is lost", function()
 end)
 
 describe("a lock whose broker is silent", function()
-  -- A lock through a proxy, and a function that has its connection work, a second at most, waiting for another lock.
-  local function silent()
-    local name, between = stage.semaphore(1), proxy.start()
-    local conn = stage.connect(between.url, { heartbeat = 1 })
-    local lock, busy = stage.take(conn:semaphore(name)), stage.semaphore(1)
-    stage.occupy(busy, 1)
-    local operation = conn:semaphore(busy)._core:acquire(60)
-    return between, lock, name, function() conn._session:wait(operation) end
-  end
-
-  -- Whatever got lost: the other side is looked at first, and then the lock.
-  local function assert_known_before_free(lock, name, work)
-    until_true(function()
-      local free, held = stage.free(name, 1), lock:held()
-      assert.is_false(free and held)
-      work()
-      return free
-    end)
-  end
-
-  it("is not held any more when the slot comes free, though only what we send gets lost", function()
-    local between, lock, name, work = silent()
-    between:switch("up", "drop")
-    assert_known_before_free(lock, name, work)
-    stage.fails("lost", lock:verify())
-  end)
-
-  it("is not held any more when the slot comes free, though only what the broker sends gets lost", function()
-    local between, lock, name, work = silent()
-    between:switch("down", "drop")
-    assert_known_before_free(lock, name, work)
-    stage.fails("lost", lock:verify())
-  end)
-
   -- Nobody tells the client. What it asks is not answered, and never with yes.
   it("is never verified after the broker has lost the connection", function()
     local between, name = proxy.start(), stage.semaphore(1)

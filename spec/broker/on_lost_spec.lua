@@ -2,7 +2,7 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- on_lost, the callback for lost locks, with losses caused by other clients at the broker; spec/unit/lua/on_lost_spec
--- has every order of events.
+-- has every order of events, and functions that throw, wait or close the connection.
 local broker = require "spec.support.broker"
 local process = require "spec.support.process"
 local stage = require "spec.support.stage"
@@ -70,44 +70,22 @@ describe("on_lost", function()
   }
 
   for what, find in pairs(FINDERS) do
-    for how, lose_it in pairs{
-      ["its queue was deleted"] = lose,
-      ["its connection was closed"] = function(name) broker.suite:close_connection(name .. " holder") end,
-    } do
-      operated_it("is called once by " .. what .. ", if that finds it lost: " .. how, function()
-        local name = stage.semaphore(1)
-        local conn = connect(nil, { name = name })
-        local lock = stage.take(conn:semaphore(name))
-        lose_it(name)
-        until_true(function() return not lock:held() end)
-        assert.same({}, told)
-        stage.fails("lost", find(lock))
-        assert.equal(1, #told)
-        assert.same({ lock, "lost" }, { told[1].lock, told[1].code })
-        assert.matches("^lost: slot 1 of ", told[1].message)
-        lock:release()
-        conn:close()
-        assert.equal(1, #told)
-      end)
-    end
-  end
-
-  operated_it("is called once by with, if its release finds it lost, also after an error in its function", function()
-    local name, own = stage.semaphore(1), {}
-    local sem = connect():semaphore(name)
-    local function work(lock, problem)
-      lose(name)
+    operated_it("is called once by " .. what .. ", if that finds it lost", function()
+      local name = stage.semaphore(1)
+      local conn = connect(nil, { name = name })
+      local lock = stage.take(conn:semaphore(name))
+      broker.suite:close_connection(name .. " holder")
       until_true(function() return not lock:held() end)
-      if problem then error(problem, 0) end
-    end
-    stage.fails("lost", sem:with({ timeout = 5 }, work))
-    assert.equal(1, #told)
-    local fine, problem = pcall(sem.with, sem, work, own)
-    assert.same({ false, true }, { fine, problem == own })
-    assert.equal(2, #told)
-    assert.is_true(stage.take(sem):release())
-    assert.equal(2, #told)
-  end)
+      assert.same({}, told)
+      stage.fails("lost", find(lock))
+      assert.equal(1, #told)
+      assert.same({ lock, "lost" }, { told[1].lock, told[1].code })
+      assert.matches("^lost: slot 1 of ", told[1].message)
+      lock:release()
+      conn:close()
+      assert.equal(1, #told)
+    end)
+  end
 
   operated_it("may take new locks for the lost ones on the same connection, each once", function()
     local name, again = stage.semaphore(20), {}
@@ -125,45 +103,6 @@ describe("on_lost", function()
     assert.equal(20, #told)
     conn:close()
     assert.equal(20, #told)
-  end)
-
-  operated_it("may close the connection", function()
-    local name, busy = stage.semaphore(1), stage.semaphore(1)
-    stage.occupy(busy, 1)
-    local conn
-    conn = connect(function() conn:close() end)
-    local lock = stage.take(conn:semaphore(name))
-    process.start():begin("require('spec.support.broker').suite:delete_queue(...)", stage.holder(name, 1))
-    stage.fails("closed", conn:semaphore(busy):acquire{ timeout = 20 })
-    assert.equal(1, #told)
-    stage.fails("lost", lock:held())
-  end)
-
-  operated_it("that throws leaves nothing held of what was about to be taken", function()
-    local name, wanted = stage.semaphore(1), stage.semaphore(1)
-    local problem = {}
-    local conn = connect(function() error(problem, 0) end)
-    local lock, sem = stage.take(conn:semaphore(name)), conn:semaphore(wanted)
-    lose(name)
-    until_true(function() return not lock:held() end)
-    local fine, what = pcall(sem.try_acquire, sem)
-    assert.is_false(fine)
-    assert.equal(problem, what)
-    stage.until_free(wanted, 1)
-    assert.is_true(stage.take(sem):held())
-    assert.equal(1, #told)
-  end)
-
-  it("is not called for locks that were released, nor for those that went with their connection", function()
-    local name = stage.semaphore(3)
-    local conn = connect()
-    local sem = conn:semaphore(name)
-    local locks = { stage.take(sem), stage.take(sem), stage.take(sem) }
-    assert(locks[1]:release())
-    conn:close()
-    stage.fails("not_held", locks[2]:held())
-    assert.is_false(pcall(function() return told[1].lock end))
-    for i = 1, 3 do assert.is_true(stage.free(name, i)) end
   end)
 end)
 

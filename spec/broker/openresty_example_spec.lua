@@ -93,7 +93,7 @@ local function start(name, changes)
       :format(checkout, checkout))
     all = replace(all, "# lua_package_cpath", ('lua_package_cpath "%s/build/luajit/?.so;;"; #'):format(checkout))
     all = replace(all, 'semaphore("backend")', ("semaphore(%q)"):format(name))
-    for old, new in pairs(changes) do all = replace(all, old, new) end
+    for old, new in pairs(changes or {}) do all = replace(all, old, new) end
     return all
   end
   return nginx.start { workers = 2, text = text }
@@ -111,127 +111,122 @@ local function with(changes, more)
   return all
 end
 
-for _, shared in ipairs { false, true } do
-  local mode = shared and { ["connect()"] = "connect(nil, { shared = true })" } or {}
-  describe("the example for nginx, " .. (shared and "on the workers' connections" or "as it is"), function()
-    it("lets as many through as there are places, from two hosts", function()
-      local name = stage.semaphore(3)
-      local hosts, requests = { start(name, with(PATIENT, mode)), start(name, with(PATIENT, mode)) }, {}
-      for i = 1, 24 do requests[i] = hosts[i % 2 + 1]:begin "/" end
-      for left = 24, 1, -1 do
-        until_there(math.min(left, 3))
-        answer()
-      end
-      for _, request in ipairs(requests) do
-        local got, body = request:finish(SECONDS)
-        assert.equal("200 served", got .. " " .. body)
-      end
-      assert.same({ 3, 24 }, { most, come })
-    end)
-
-    it("turns away who has waited long enough, and says when to come again", function()
-      local name = stage.semaphore(1)
-      local server, occupant = start(name, with(PATIENT, mode)), stage.occupy(name, 1)
-      local got, _, headers = server:get "/?wait=0.2"
-      assert.same({ 503, "5" }, { got, headers["retry-after"] })
-      assert.not_matches("%[error%]", server:errors())
-      occupant:release()
-      local request = server:begin "/"
-      until_there(1)
-      answer()
-      assert.equal(200, status(request))
-      assert.equal(1, come)
-    end)
-
-    it("forgets who goes away while it waits", function()
-      local name = stage.semaphore(1)
-      local server, occupant = start(name, with(PATIENT, mode)), stage.occupy(name, 1)
-      local first = server:begin "/"
-      occupant:await_looks(1)
-      first:abort()
-      local second = server:begin "/"
-      occupant:await_looks(2)
-      occupant:release()
-      until_there(1)
-      answer()
-      assert.equal(200, status(second))
-      assert.equal(1, come)
-    end)
-
-    it("gives the place of who goes away while he is served to the next", function()
-      local name = stage.semaphore(1)
-      local server = start(name, with(PATIENT, mode))
-      local first = server:begin "/"
-      until_there(1)
-      local second = server:begin "/"
-      first:abort()
-      until_true(function() return look() == 1 and come == 2, server:errors() end, SECONDS)
-      answer()
-      assert.equal(200, status(second))
-      assert.equal(1, most)
-    end)
-
-    it("gives the places back when the backend dies", function()
-      local name = stage.semaphore(2)
-      local server = start(name, with(PATIENT, mode))
-      local first, second = server:begin "/", server:begin "/"
-      until_there(2)
-      close_backend()
-      assert.equal(502, status(first))
-      assert.equal(502, status(second))
-      assert.equal(502, (server:get "/"))
-      stage.until_free(name, 1)
-      stage.until_free(name, 2)
-    end)
-
-    it("gives the places back when its workers are killed", function()
-      local name = stage.semaphore(1)
-      local server = start(name, with(PATIENT, mode))
-      server:begin "/"
-      until_there(1)
-      assert.is_true(stage.held(name, 1))
-      server:kill_worker()
-      stage.until_free(name, 1)
-      local second = server:begin "/"
-      until_true(function() return look() == 1 and come == 2, server:errors() end, SECONDS)
-      answer()
-      assert.equal(200, status(second))
-    end)
-
-    it("keeps a place while memory is tidied up", function()
-      local name = stage.semaphore(1)
-      local server = start(name, with(with(PATIENT, mode), { ["location / {"] = [[
-        location = /tidy { content_by_lua_block { collectgarbage() collectgarbage() ngx.say(ngx.worker.pid()) } }
-        location / {]] }))
-      local first, tidied, count = server:begin "/", {}, 0
-      until_there(1)
-      until_true(function()
-        local _, pid = server:get "/tidy"
-        if not tidied[pid] then count = count + 1 end
-        tidied[pid] = true
-        return count == 2
-      end, SECONDS)
-      assert.equal(503, (server:get "/?wait=0.2"))
-      assert.is_true(stage.held(name, 1))
-      answer()
-      assert.equal(200, status(first))
-    end)
-
-    it("turns all away, and says why in the log, without a broker and without a semaphore", function()
-      local name = stage.semaphore(1)
-      local server = start(name .. "-none", mode)
-      local got, _, headers = server:get "/"
-      assert.same({ 503, "5" }, { got, headers["retry-after"] })
-      assert.matches("%[error%][^\n]* not_found: ", server:errors())
-      local lost = start(name, with({ ["env AMQP_URL;"] = "env AMQP_URL=amqp://127.0.0.1:1;" }, mode))
-      assert.equal(503, (lost:get "/"))
-      assert.matches("%[error%][^\n]* unreachable: ", lost:errors())
-      assert.equal(0, come)
-    end)
-  end)
-end
-
 describe("the example for nginx", function()
+  it("lets as many through as there are places, from two hosts", function()
+    local name = stage.semaphore(3)
+    local hosts, requests = { start(name, PATIENT), start(name, PATIENT) }, {}
+    for i = 1, 24 do requests[i] = hosts[i % 2 + 1]:begin "/" end
+    for left = 24, 1, -1 do
+      until_there(math.min(left, 3))
+      answer()
+    end
+    for _, request in ipairs(requests) do
+      local got, body = request:finish(SECONDS)
+      assert.equal("200 served", got .. " " .. body)
+    end
+    assert.same({ 3, 24 }, { most, come })
+  end)
+
+  it("turns away who has waited long enough, and says when to come again", function()
+    local name = stage.semaphore(1)
+    local server, occupant = start(name, PATIENT), stage.occupy(name, 1)
+    local got, _, headers = server:get "/?wait=0.2"
+    assert.same({ 503, "5" }, { got, headers["retry-after"] })
+    assert.not_matches("%[error%]", server:errors())
+    occupant:release()
+    local request = server:begin "/"
+    until_there(1)
+    answer()
+    assert.equal(200, status(request))
+    assert.equal(1, come)
+  end)
+
+  it("forgets who goes away while it waits", function()
+    local name = stage.semaphore(1)
+    local server, occupant = start(name, PATIENT), stage.occupy(name, 1)
+    local first = server:begin "/"
+    occupant:await_looks(1)
+    first:abort()
+    local second = server:begin "/"
+    occupant:await_looks(2)
+    occupant:release()
+    until_there(1)
+    answer()
+    assert.equal(200, status(second))
+    assert.equal(1, come)
+  end)
+
+  it("gives the place of who goes away while he is served to the next", function()
+    local name = stage.semaphore(1)
+    local server = start(name, PATIENT)
+    local first = server:begin "/"
+    until_there(1)
+    local second = server:begin "/"
+    first:abort()
+    until_true(function() return look() == 1 and come == 2, server:errors() end, SECONDS)
+    answer()
+    assert.equal(200, status(second))
+    assert.equal(1, most)
+  end)
+
+  it("gives the places back when the backend dies", function()
+    local name = stage.semaphore(2)
+    local server = start(name, PATIENT)
+    local first, second = server:begin "/", server:begin "/"
+    until_there(2)
+    close_backend()
+    assert.equal(502, status(first))
+    assert.equal(502, status(second))
+    assert.equal(502, (server:get "/"))
+    stage.until_free(name, 1)
+    stage.until_free(name, 2)
+  end)
+
+  it("gives the places back when its workers are killed", function()
+    local name = stage.semaphore(1)
+    local server = start(name, PATIENT)
+    server:begin "/"
+    until_there(1)
+    assert.is_true(stage.held(name, 1))
+    server:kill_worker()
+    stage.until_free(name, 1)
+    local second = server:begin "/"
+    until_true(function() return look() == 1 and come == 2, server:errors() end, SECONDS)
+    answer()
+    assert.equal(200, status(second))
+  end)
+
+  it("keeps a place while memory is tidied up", function()
+    local name = stage.semaphore(1)
+    local server = start(name, with(PATIENT, { ["location / {"] = [[
+      location = /tidy { content_by_lua_block { collectgarbage() collectgarbage() ngx.say(ngx.worker.pid()) } }
+      location / {]] }))
+    local first, tidied, count = server:begin "/", {}, 0
+    until_there(1)
+    until_true(function()
+      local _, pid = server:get "/tidy"
+      if not tidied[pid] then count = count + 1 end
+      tidied[pid] = true
+      return count == 2
+    end, SECONDS)
+    assert.equal(503, (server:get "/?wait=0.2"))
+    assert.is_true(stage.held(name, 1))
+    answer()
+    assert.equal(200, status(first))
+  end)
+
+  it("turns all away, and says why in the log, without a broker and without a semaphore", function()
+    local name = stage.semaphore(1)
+    local server = start(name .. "-none")
+    local got, _, headers = server:get "/"
+    assert.same({ 503, "5" }, { got, headers["retry-after"] })
+    assert.matches("%[error%][^\n]* not_found: ", server:errors())
+    local lost = start(name, { ["env AMQP_URL;"] = "env AMQP_URL=amqp://127.0.0.1:1;" })
+    assert.equal(503, (lost:get "/"))
+    assert.matches("%[error%][^\n]* unreachable: ", lost:errors())
+    assert.equal(0, come)
+  end)
+
   it("is started as its page says", function()
     local commands = contents "examples/openresty/README.md":match "```sh\n(.-)```"
     local probe = assert(socket.bind("127.0.0.1", 0))

@@ -4,6 +4,7 @@
 -- In nginx: a request that closes its own connection leaves it, empty, to the next request.
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
+local kinds = require "spec.support.kinds"
 local scene = require "spec.broker.openresty_scene"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
@@ -11,16 +12,14 @@ local until_true = require "spec.support.until"
 local operated_it = broker.operated_it(it, pending)
 
 local CLOSES = {
-  ["= /mutex"] = "local conn = connect() assert(conn:mutex(var.arg_name):acquire()) conn:close() ngx.say(1)",
-  ["= /slot"] = "local conn = connect() ngx.say(assert(conn:semaphore(var.arg_name):acquire()).slot) conn:close()",
-  ["= /fast"] = "local conn = connect() assert(conn:fast_mutex(var.arg_name):acquire()) conn:close() ngx.say(1)",
-  ["= /permit"] = [[
+  ["= /closed"] = [[
     local conn = connect()
-    assert(conn:token_semaphore(var.arg_name):acquire{ timeout = 10 })
+    local makes = { permit = "token_semaphore", slot = "semaphore", fast = "fast_mutex", write = "rwlock" }
+    local object = conn[makes[var.arg_kind] or "mutex"](conn, var.arg_name)
+    if object.writer then object = object:writer() end
+    assert(object:acquire{ timeout = 10 })
     conn:close()
     ngx.say(1)]],
-  ["= /read"] = "local conn = connect() assert(conn:rwlock(var.arg_name):read()) conn:close() ngx.say(1)",
-  ["= /write"] = "local conn = connect() assert(conn:rwlock(var.arg_name):write()) conn:close() ngx.say(1)",
   ["= /unclosed"] = "assert(connect():mutex(var.arg_name):acquire()) ngx.say(1)",
 }
 
@@ -34,7 +33,7 @@ local function start(label, options)
   return scene.start(false, options)
 end
 
-local function body(server, path) return (select(2, server:get(path)):gsub("\n$", "")) end
+local body = scene.body
 
 -- The processes of the broker that serve connections of this name, as one text.
 local function serving(name)
@@ -62,32 +61,18 @@ describe("a connection that a request has closed", function()
   after_each(scene.clear)
   teardown(stage.check)
 
-  for path, make in pairs{
-    ["/mutex"] = function() return stage.mutex() end,
-    ["/slot"] = function() return stage.semaphore(1) end,
-    ["/read"] = function() return stage.name() end,
-    ["/write"] = function() return stage.name() end,
-    ["/fast"] = function()
-      local name = stage.name()
-      stage.undo(function() stage.delete(name .. "-fastmutex") end)
-      return name
-    end,
-    ["/permit"] = function()
-      local name = stage.name()
-      local admin = stage.connect():token_semaphore(name)
-      assert(admin:create(1))
-      stage.undo(function() stage.connect():token_semaphore(name):destroy() end)
-      return name
-    end,
+  for kind, make in pairs{
+    mutex = stage.mutex, slot = kinds.all.slot.name, write = stage.name, fast = kinds.all.fast_mutex.name,
+    permit = kinds.all.permit.name,
   } do
-    operated_it("is the next request's: " .. path, function()
-      local label, name = client.unique "worker", make()
-      local server = start(label)
-      assert.equal("1", body(server, path .. "?name=" .. name))
+    operated_it("is the next request's: " .. kind, function()
+      local label = client.unique "worker"
+      local server, path = start(label), ("/closed?kind=%s&name=%s"):format(kind, make())
+      assert.equal("1", body(server, path))
       local pid = serving(label .. " holder")
       assert.matches("^%S+$", pid)
-      for _ = 1, 20 do
-        assert.equal("1", body(server, path .. "?name=" .. name))
+      for _ = 1, 5 do
+        assert.equal("1", body(server, path))
         assert.equal(pid, serving(label .. " holder"))
       end
       server:quit()
@@ -146,14 +131,14 @@ describe("a connection that a request has closed", function()
   operated_it("is not used after the broker has closed it", function()
     local label, name = client.unique "worker", stage.mutex()
     local server = start(label)
-    assert.equal("1", body(server, "/mutex?name=" .. name))
+    assert.equal("1", body(server, "/closed?name=" .. name))
     for _ = 1, 3 do
       local pid = serving(label .. " holder")
       broker.suite:close_connection(label .. " holder")
       stage.until_connected(label .. " holder", 0)
-      assert.equal("1", body(server, "/mutex?name=" .. name))
+      assert.equal("1", body(server, "/closed?name=" .. name))
       assert.is_true(serving(label .. " holder") ~= pid)
-      assert.equal("1", body(server, "/mutex?name=" .. name))
+      assert.equal("1", body(server, "/closed?name=" .. name))
       stage.until_connected(label .. " holder", 1)
     end
   end)
@@ -188,7 +173,7 @@ describe("a connection that a request has closed", function()
     local server = start(label, { connect = "heartbeat = 3" })
     assert.equal("1", body(server, "/unclosed?name=" .. name))
     until_true(function() return abrupt_ends(label) == 1 end) -- which shows how the broker logs it
-    assert.equal("1", body(server, "/mutex?name=" .. name))
+    assert.equal("1", body(server, "/closed?name=" .. name))
     stage.until_connected(label .. " holder", 1)
     until_true(function() return ends(label) == 2 end)
     assert.equal(1, abrupt_ends(label))

@@ -111,6 +111,9 @@ function scene.inside(server, path, name, slot)
   return request, gate
 end
 
+--- The body of the answer to a request, without its last newline.
+function scene.body(server, path) return (select(2, server:get(path)):gsub("\n$", "")) end
+
 --- Waits for the answer; gives status and body.
 function scene.answer(request, seconds)
   local status, body = request:finish(seconds)

@@ -12,12 +12,10 @@ after_each(scene.clear)
 teardown(stage.check)
 
 local LOCATIONS = {
-  -- `first` is named first: "mutex" or "slot"
   ["= /all"] = [[
     local conn = connect()
     local mutex, slot = conn:mutex(var.arg_mutex), conn:semaphore(var.arg_name)
-    local locks, message, code = conn:all(var.arg_first == "mutex" and { mutex, slot } or { slot, mutex })
-      :acquire{ timeout = 60 }
+    local locks, message, code = conn:all{ slot, mutex }:acquire{ timeout = 60 }
     if not locks then return fail(message, code) end
     ngx.ctx.locks = locks
     gates:set("in-" .. var.arg_gate, true)
@@ -86,23 +84,10 @@ for _, shared in ipairs{ false, true } do
 
     before_each(function() mutex = gate.name() end)
 
-    it("requests that name their locks in another order do not wait for each other", function()
-      local name = stage.semaphore(1)
-      local server, requests = start(shared), {}
-      for i = 1, 20 do
-        local first = i % 2 == 0 and "mutex" or "slot"
-        requests[i] = server:begin(("/all?gate=open&mutex=%s&name=%s&first=%s"):format(mutex, name, first))
-      end
-      scene.open(server, "open")
-      for i = 1, 20 do assert.equal("200 true\n", scene.answer(requests[i], 60)) end
-      scene.assert_all_there(name, 1)
-      gate.until_free("mutex", mutex)
-    end)
-
     it("a request that holds several locks leaves all of them when its worker is killed", function()
       local name = stage.semaphore(1)
       local server = scene.start(shared, { locations = LOCATIONS })
-      local _, its = begin(server, ("/all?mutex=%s&name=%s&first=slot"):format(mutex, name))
+      local _, its = begin(server, ("/all?mutex=%s&name=%s"):format(mutex, name))
       await_in(server, its)
       assert.is_true(gate.held("mutex", mutex) and stage.held(name, 1))
       server:kill_worker()
@@ -123,54 +108,60 @@ for _, shared in ipairs{ false, true } do
         assert.equal("200 true false\n", scene.answer(one))
       end)
     end
-
-    it("requests take several slots at once, and one slot beside them", function()
-      local name = stage.semaphore(3)
-      stage.undo(function() stage.delete(name .. "-manybell") end)
-      local server = start(shared)
-      local path = ("/count?count=2&name=%s"):format(name)
-      local first, its = begin(server, path)
-      await_in(server, its)
-      local single, own = scene.inside(server, "/hold", name, 3)
-      local second, others = begin(server, path)
-      assert.equal("busy\n", select(2, server:get("/try?name=" .. name)))
-      assert.is_false(is_in(server, others))
-      scene.open(server, its)
-      assert.equal("200 2 true\n", scene.answer(first))
-      await_in(server, others)
-      scene.open(server, own)
-      scene.open(server, others)
-      assert.equal("200 2 true\n", scene.answer(second))
-      assert.equal(200, (single:finish()))
-      scene.assert_all_there(name, 3)
-    end)
-
-    it("a request takes its reentrant mutex again, and another request does not", function()
-      local server = start(shared)
-      local path = ("/reentrant?mutex=%s"):format(mutex)
-      local one, its = begin(server, path .. "&timeout=60")
-      await_in(server, its)
-      local other = begin(server, path .. "&timeout=0.2")
-      assert.equal(503, (other:finish()))
-      assert.is_true(gate.held("mutex", mutex))
-      scene.open(server, its)
-      assert.equal("200 true true\n", scene.answer(one))
-      gate.until_free("mutex", mutex)
-    end)
-
-    it("one request leads at a time, and the next one when the election of the first is over", function()
-      local server = start(shared)
-      local path = "/elect?mutex=" .. mutex
-      local one, its = begin(server, path)
-      await_in(server, its)
-      local two, others = begin(server, path)
-      assert.is_false(is_in(server, others))
-      scene.open(server, its)
-      assert.equal("200 true led\n", scene.answer(one))
-      await_in(server, others)
-      scene.open(server, others)
-      assert.equal("200 true led\n", scene.answer(two))
-      gate.until_free("mutex", mutex)
-    end)
   end)
 end
+
+describe("on the worker's connection", function()
+  local mutex
+
+  before_each(function() mutex = gate.name() end)
+
+  it("requests take several slots at once, and one slot beside them", function()
+    local name = stage.semaphore(3)
+    stage.undo(function() stage.delete(name .. "-manybell") end)
+    local server = start(true)
+    local path = ("/count?count=2&name=%s"):format(name)
+    local first, its = begin(server, path)
+    await_in(server, its)
+    local single, own = scene.inside(server, "/hold", name, 3)
+    local second, others = begin(server, path)
+    assert.equal("busy\n", select(2, server:get("/try?name=" .. name)))
+    assert.is_false(is_in(server, others))
+    scene.open(server, its)
+    assert.equal("200 2 true\n", scene.answer(first))
+    await_in(server, others)
+    scene.open(server, own)
+    scene.open(server, others)
+    assert.equal("200 2 true\n", scene.answer(second))
+    assert.equal(200, (single:finish()))
+    scene.assert_all_there(name, 3)
+  end)
+
+  it("a request takes its reentrant mutex again, and another request does not", function()
+    local server = start(true)
+    local path = ("/reentrant?mutex=%s"):format(mutex)
+    local one, its = begin(server, path .. "&timeout=60")
+    await_in(server, its)
+    local other = begin(server, path .. "&timeout=0.2")
+    assert.equal(503, (other:finish()))
+    assert.is_true(gate.held("mutex", mutex))
+    scene.open(server, its)
+    assert.equal("200 true true\n", scene.answer(one))
+    gate.until_free("mutex", mutex)
+  end)
+
+  it("one request leads at a time, and the next one when the election of the first is over", function()
+    local server = start(true)
+    local path = "/elect?mutex=" .. mutex
+    local one, its = begin(server, path)
+    await_in(server, its)
+    local two, others = begin(server, path)
+    assert.is_false(is_in(server, others))
+    scene.open(server, its)
+    assert.equal("200 true led\n", scene.answer(one))
+    await_in(server, others)
+    scene.open(server, others)
+    assert.equal("200 true led\n", scene.answer(two))
+    gate.until_free("mutex", mutex)
+  end)
+end)

@@ -12,19 +12,6 @@ teardown(stage.check)
 
 for _, shared in ipairs{ false, true } do
   describe(shared and "on the worker's connection" or "on a connection of its own", function()
-    it("a request that waits keeps nobody waiting", function()
-      local name = stage.semaphore(1)
-      local server, occupant = scene.start(shared), stage.occupy(name, 1)
-      local waiting = server:begin("/hold?gate=1&timeout=20&name=" .. name)
-      scene.open(server, 1)
-      occupant:await_looks(1)
-      for _ = 1, 20 do assert.equal("hello\n", select(2, server:get("/hello"))) end
-      assert.is_false(waiting:finished())
-      occupant:release()
-      assert.equal("200 1 true\n", scene.answer(waiting))
-      stage.until_free(name, 1)
-    end)
-
     it("hundreds wait at once in one worker, and each is alone inside", function()
       local name = stage.semaphore(1)
       local server, requests = scene.start(shared), {}
@@ -47,19 +34,6 @@ for _, shared in ipairs{ false, true } do
       assert.matches("^timeout timeout: ", body)
       assert.equal("busy\n", select(2, server:get("/try?name=" .. name)))
       occupant:release()
-      scene.assert_all_there(name, 1)
-    end)
-
-    it("workers, and two nginx, exclude each other", function()
-      local name = stage.semaphore(1)
-      local one, two = scene.start(shared, { workers = 2 }), scene.start(shared, { workers = 2 })
-      local path, requests = one.directory .. "/inside", {}
-      for i = 1, 80 do
-        requests[i] = (i % 2 == 0 and one or two):begin(("/alone?timeout=60&name=%s&path=%s"):format(name, path))
-      end
-      for i = 1, 80 do
-        assert.equal("200 alone\n", scene.answer(requests[i], 60))
-      end
       scene.assert_all_there(name, 1)
     end)
 

@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- In nginx: lists of nodes, and functions that return URLs, for a request's own connection and for the worker's.
+-- In nginx: lists of nodes, and functions that return URLs. A request opens its own connection, and the worker another
+-- one, on which it asks.
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local scene = require "spec.broker.openresty_scene"
@@ -15,7 +16,7 @@ local URL = os.getenv "AMQP_URL"
 after_each(scene.clear)
 teardown(stage.check)
 
-local function body(server, path) return (select(2, server:get(path)):gsub("\n$", "")) end
+local body = scene.body
 
 local function dead()
   local listener = assert(socket.bind("127.0.0.1", 0))
@@ -33,8 +34,6 @@ end
 
 local TRY = [[
   local function try(url, options)
-    options = options or {}
-    options.shared = $shared
     local conn, problem, code = amqplocks.connect(url, options)
     if not conn then ngx.say(code, " ", problem) return ngx.exit(200) end
     local lock, message, kind = conn:semaphore(var.arg_name):try_acquire()
@@ -43,119 +42,114 @@ local TRY = [[
   end
 ]]
 
-for _, shared in ipairs { false, true } do
-  describe(shared and "sharing the worker's connection," or "with a connection of its own,", function()
-    local function start(handlers)
-      local locations = {}
-      for path, code in pairs(handlers) do
-        local try = TRY:gsub("$shared", tostring(shared))
-        locations[path] = (try .. code):gsub("$url", function() return ("%q"):format(URL) end)
-          :gsub("$dead", function() return ("%q"):format(dead()) end)
-      end
-      return scene.start(shared, { locations = locations })
-    end
-
-    it("a request goes on to the next host of a list", function()
-      local name = stage.semaphore(1)
-      local server = start {
-        ["= /list"] = "try{ $dead, $url }",
-        ["= /random"] = "try({ $dead, $url }, { order = 'random' })",
-      }
-      for _ = 1, 3 do
-        assert.equal("slot 1", body(server, "/list?name=" .. name))
-        assert.equal("slot 1", body(server, "/random?name=" .. name))
-      end
-    end)
-
-    it("a malformed URL is a result, from connect", function()
-      local server = start { ["= /bad"] = "try 'amqp://a@b@c'", ["= /empty"] = "try{}" }
-      assert.matches("^url url: the user or the password", body(server, "/bad"))
-      assert.matches("^url url: the list of URLs is empty", body(server, "/empty"))
-    end)
-
-    operated_it("a function of each request's own leads to one connection of the worker's", function()
-      local name, label = stage.semaphore(1), client.unique("rotating")
-      local server = start { ["= /ask"] = [[
-        try(function() return (($url):gsub("//.-@", "//guest:guest@")) end, { name = var.arg_label })]] }
-      for _ = 1, 5 do
-        assert.equal("slot 1", body(server, ("/ask?name=%s&label=%s"):format(name, label)))
-        assert.equal(1, connected(label .. " prober"))
-      end
-    end)
-
-    operated_it("a function that changes the user, and the order of its list, leads to one connection of the worker's",
-      function()
-        local name, label, user = stage.semaphore(1), client.unique("rotating"), client.unique("rotating")
-        stage.undo(function() broker.suite:delete_user(user) end)
-        broker.suite:add_user(user, ".*", ".*", ".*")
-        local server = start { ["= /ask"] = [[
-          local round, dead = tonumber(var.arg_round), $dead
-          local credentials = round % 2 == 0 and "//guest:guest@" or "//" .. var.arg_user .. ":password@"
-          local url = ($url):gsub("//.-@", credentials)
-          try(function() return round < 3 and { dead, url } or { url, dead } end, { name = var.arg_label })]] }
-        for round = 1, 5 do
-          local path = ("/ask?name=%s&label=%s&user=%s&round=%d"):format(name, label, user, round)
-          assert.equal("slot 1", body(server, path))
-          assert.equal(1, connected(label .. " prober"))
-        end
-      end)
-
-    operated_it("a function tells a password that changes", function()
-      local name, user = stage.semaphore(1), client.unique("rotating")
-      stage.undo(function() broker.suite:delete_user(user) end)
-      broker.suite:add_user(user, ".*", ".*", ".*")
-      local server = start {
-        ["= /set"] = "gates:set('password', var.arg_password) ngx.say('set')",
-        ["= /ask"] = [[
-          local user = var.arg_user
-          try(function()
-            ngx.sleep(0.001) -- it may wait, as whatever asks a vault would
-            return (($url):gsub("//.-@", function() return "//" .. user .. ":" .. gates:get("password") .. "@" end))
-          end, { name = user })]],
-      }
-      local path = ("/ask?name=%s&user=%s"):format(name, user)
-      body(server, "/set?password=password")
-      assert.equal("slot 1", body(server, path))
-      broker.suite:change_password(user, "another")
-      body(server, "/set?password=another")
-      assert.equal("slot 1", body(server, path))
-      assert.equal(1, connected(user .. " prober"), "another password needs no other connection of the worker's")
-      broker.suite:close_connections_of(user, "rotated")
-      until_true(function() -- the end of the worker's connections may be found only by the first call
-        local answer = body(server, path)
-        return answer == "slot 1", answer
-      end)
-      assert.equal("slot 1", body(server, path))
-    end)
-
-    it("a function that throws, gives rubbish or never returns is why there is no connection", function()
-      local name = stage.semaphore(1)
-      local server = start {
-        ["= /throws"] = "try(function() error('the vault is shut', 0) end)",
-        ["= /rubbish"] = "try(function() return 5672 end)",
-        ["= /later"] = [[
-          local asked = false
-          try(function()
-            if asked then error('the vault is shut', 0) end
-            asked = true
-            return $url
-          end, { name = "later" })]],
-        ["= /never"] = [[
-          local asked = false
-          try(function()
-            if asked then ngx.sleep(60) end
-            asked = true
-            return $url
-          end, { name = "never", timeout = 0.5 })]],
-      }
-      assert.equal("url url: the function for the URL raised an error: the vault is shut", body(server, "/throws"))
-      assert.matches("^url url: the function for the URL returned a number", body(server, "/rubbish"))
-      assert.equal("url: the function for the URL raised an error: the vault is shut",
-        body(server, "/later?name=" .. name))
-      assert.equal("url: the function for the URL did not return within 0.5 s", body(server, "/never?name=" .. name))
-    end)
-  end)
+local function start(handlers)
+  local locations = {}
+  for path, code in pairs(handlers) do
+    locations[path] = (TRY .. code):gsub("$url", function() return ("%q"):format(URL) end)
+      :gsub("$dead", function() return ("%q"):format(dead()) end)
+  end
+  return scene.start(false, { locations = locations })
 end
+
+it("a request goes on to the next host of a list", function()
+  local name = stage.semaphore(1)
+  local server = start {
+    ["= /list"] = "try{ $dead, $url }",
+    ["= /random"] = "try({ $dead, $url }, { order = 'random' })",
+  }
+  for _ = 1, 3 do
+    assert.equal("slot 1", body(server, "/list?name=" .. name))
+    assert.equal("slot 1", body(server, "/random?name=" .. name))
+  end
+end)
+
+it("a malformed URL is a result, from connect", function()
+  local server = start { ["= /bad"] = "try 'amqp://a@b@c'", ["= /empty"] = "try{}" }
+  assert.matches("^url url: the user or the password", body(server, "/bad"))
+  assert.matches("^url url: the list of URLs is empty", body(server, "/empty"))
+end)
+
+operated_it("a function of each request's own leads to one connection of the worker's", function()
+  local name, label = stage.semaphore(1), client.unique("rotating")
+  local server = start { ["= /ask"] = [[
+    try(function() return (($url):gsub("//.-@", "//guest:guest@")) end, { name = var.arg_label })]] }
+  for _ = 1, 5 do
+    assert.equal("slot 1", body(server, ("/ask?name=%s&label=%s"):format(name, label)))
+    assert.equal(1, connected(label .. " prober"))
+  end
+end)
+
+operated_it("a function that changes the user, and the order of its list, leads to one connection of the worker's",
+  function()
+    local name, label, user = stage.semaphore(1), client.unique("rotating"), client.unique("rotating")
+    stage.undo(function() broker.suite:delete_user(user) end)
+    broker.suite:add_user(user, ".*", ".*", ".*")
+    local server = start { ["= /ask"] = [[
+      local round, dead = tonumber(var.arg_round), $dead
+      local credentials = round % 2 == 0 and "//guest:guest@" or "//" .. var.arg_user .. ":password@"
+      local url = ($url):gsub("//.-@", credentials)
+      try(function() return round < 3 and { dead, url } or { url, dead } end, { name = var.arg_label })]] }
+    for round = 1, 5 do
+      local path = ("/ask?name=%s&label=%s&user=%s&round=%d"):format(name, label, user, round)
+      assert.equal("slot 1", body(server, path))
+      assert.equal(1, connected(label .. " prober"))
+    end
+  end)
+
+operated_it("a function tells a password that changes", function()
+  local name, user = stage.semaphore(1), client.unique("rotating")
+  stage.undo(function() broker.suite:delete_user(user) end)
+  broker.suite:add_user(user, ".*", ".*", ".*")
+  local server = start {
+    ["= /set"] = "gates:set('password', var.arg_password) ngx.say('set')",
+    ["= /ask"] = [[
+      local user = var.arg_user
+      try(function()
+        ngx.sleep(0.001) -- it may wait, as whatever asks a vault would
+        return (($url):gsub("//.-@", function() return "//" .. user .. ":" .. gates:get("password") .. "@" end))
+      end, { name = user })]],
+  }
+  local path = ("/ask?name=%s&user=%s"):format(name, user)
+  body(server, "/set?password=password")
+  assert.equal("slot 1", body(server, path))
+  broker.suite:change_password(user, "another")
+  body(server, "/set?password=another")
+  assert.equal("slot 1", body(server, path))
+  assert.equal(1, connected(user .. " prober"), "another password needs no other connection of the worker's")
+  broker.suite:close_connections_of(user, "rotated")
+  until_true(function() -- the end of the worker's connections may be found only by the first call
+    local answer = body(server, path)
+    return answer == "slot 1", answer
+  end)
+  assert.equal("slot 1", body(server, path))
+end)
+
+it("a function that throws, gives rubbish or never returns is why there is no connection", function()
+  local name = stage.semaphore(1)
+  local server = start {
+    ["= /throws"] = "try(function() error('the vault is shut', 0) end)",
+    ["= /rubbish"] = "try(function() return 5672 end)",
+    ["= /later"] = [[
+      local asked = false
+      try(function()
+        if asked then error('the vault is shut', 0) end
+        asked = true
+        return $url
+      end, { name = "later" })]],
+    ["= /never"] = [[
+      local asked = false
+      try(function()
+        if asked then ngx.sleep(60) end
+        asked = true
+        return $url
+      end, { name = "never", timeout = 0.5 })]],
+  }
+  assert.equal("url url: the function for the URL raised an error: the vault is shut", body(server, "/throws"))
+  assert.matches("^url url: the function for the URL returned a number", body(server, "/rubbish"))
+  assert.equal("url: the function for the URL raised an error: the vault is shut",
+    body(server, "/later?name=" .. name))
+  assert.equal("url: the function for the URL did not return within 0.5 s", body(server, "/never?name=" .. name))
+end)
 
 it("a function that never returns holds a request's acquire no longer than the acquire's own timeout", function()
   local name = stage.semaphore(1)

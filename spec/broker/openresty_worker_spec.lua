@@ -4,6 +4,7 @@
 -- In nginx: what belongs to a request and what to its worker, in which phases locks may be used, and TLS.
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
+local kinds = require "spec.support.kinds"
 local line = require "spec.support.line"
 local scene = require "spec.broker.openresty_scene"
 local socket = require "socket"
@@ -18,7 +19,7 @@ local operated_it = broker.operated_it(it, pending)
 after_each(scene.clear)
 teardown(stage.check)
 
-local function body(server, path) return (select(2, server:get(path)):gsub("\n$", "")) end
+local body = scene.body
 
 -- What a handler keeps where other requests find it.
 local KEEP = [[
@@ -97,84 +98,29 @@ for _, shared in ipairs{ false, true } do
         "true true closed", body(server, "/all?name=" .. name))
     end)
 
-    operated_it("fenced locks have numbers that grow, drawn on one connection of the worker", function()
-      local name, label = stage.mutex(), client.unique "worker"
-      stage.undo(function() client.shared():delete(name .. "-mutexfence") end)
-      local server = scene.start(shared, { connect = ("name = %q"):format(label), locations = { ["= /fenced"] = [[
-        local conn = connect()
-        local _, fence = assert(conn:mutex(var.arg_name, { fenced = true }):with({ timeout = 10 }, function(lock)
-          return lock.fence
-        end))
-        ngx.say(("%.0f"):format(fence))
-        conn:close()]] } })
-      local last = 0
-      for _ = 1, 5 do
-        local fence = tonumber(body(server, "/fenced?name=" .. name))
-        assert.is_true(fence > last)
-        last = fence
-        local worker_has = { fence = 1, prober = 1, holder = 1, maker = 0 } -- its own holder is kept
-        for role, number in pairs(worker_has) do stage.until_connected(label .. " " .. role, number) end
+    it("every kind of lock is free at a request's end", function()
+      local mutex, slots, permits, fast = stage.mutex(), stage.semaphore(1), kinds.all.permit.name(), stage.name()
+      stage.undo(function() stage.delete(fast .. "-fastmutex") end)
+      local function others()
+        local conn = stage.connect()
+        return { conn:mutex(mutex), conn:rwlock(mutex):reader(), conn:semaphore(slots), conn:token_semaphore(permits),
+          conn:fast_mutex(fast) }
       end
-      local outside = assert(stage.connect():mutex(name, { fenced = true }):try_acquire())
-      assert.is_true(outside.fence > last)
-    end)
-
-    it("quorum permits have numbers that grow, and their permit's id", function()
-      local name = token_scene.name()
-      local outside = stage.connect():token_semaphore(name, { queue_type = "quorum", fenced = true })
-      assert(outside:create(1))
-      local server = scene.start(shared, { locations = { ["= /permit"] = [[
+      local server = scene.start(shared, { locations = { ["= /kinds"] = [[
         local conn = connect()
-        local tokens = conn:token_semaphore(var.arg_name, { queue_type = "quorum", fenced = true })
-        local _, fence, permit = assert(tokens:with({ timeout = 10 }, function(lock)
-          return lock.fence, lock.permit
-        end))
-        ngx.say(("%.0f %s"):format(fence, permit))
-        conn:close()]] } })
-      local last, id = 0, nil
-      for i = 1, 6 do
-        local fence, permit
-        if i % 2 == 0 then
-          local lock = assert(outside:acquire{ timeout = 20 })
-          fence, permit = lock.fence, lock.permit
-          assert(lock:release())
-        else
-          fence, permit = body(server, "/permit?name=" .. name):match "^(%d+) (%x+)"
+        for _, lockable in ipairs{ conn:mutex(var.arg_mutex), conn:rwlock(var.arg_mutex):writer(),
+          conn:semaphore(var.arg_slots), conn:token_semaphore(var.arg_permits), conn:fast_mutex(var.arg_fast) } do
+          assert(lockable:acquire{ timeout = 20 })
         end
-        assert.is_true(tonumber(fence) > last)
-        assert.equal(id or permit, permit)
-        last, id = tonumber(fence), permit
-      end
-    end)
-
-    it("a fast mutex is made by a request, excludes other clients, and is free at a request's end", function()
-      local name = stage.name()
-      stage.undo(function() stage.delete(name .. "-fastmutex") end)
-      local server = scene.start(shared, { workers = 2, locations = {
-        ["= /count"] = [[
-          ngx.say(tostring((select(2, connect():fast_mutex(var.arg_name):with({ timeout = 20 }, function(lock)
-            local inside = gates:incr("inside", 1, 0)
-            ngx.sleep(0.001)
-            gates:incr("inside", -1)
-            return inside == 1 and lock:held()
-          end)))))]],
-        ["= /keep"] = [[
-          assert(connect():fast_mutex(var.arg_name):acquire{ timeout = 20 })
-          gates:set("kept", true)
-          await_gate("go")
-          ngx.say("over")]],
-      } })
-      local requests = {}
-      for i = 1, 20 do requests[i] = server:begin("/count?name=" .. name) end
-      for _, request in ipairs(requests) do assert.equal("200 true\n", scene.answer(request)) end
-      local outside = stage.connect():fast_mutex(name)
-      assert.is_true(stage.take(outside, { timeout = 20 }):release())
-      local request = server:begin("/keep?name=" .. name)
+        gates:set("kept", true)
+        await_gate("go")
+        ngx.say("over")]] } })
+      local request = server:begin(("/kinds?mutex=%s&slots=%s&permits=%s&fast=%s"):format(mutex, slots, permits, fast))
       until_true(function() return body(server, "/seen?gate=kept") == "true" end)
-      stage.fails("busy", outside:try_acquire())
+      for _, lockable in ipairs(others()) do stage.fails("busy", lockable:try_acquire()) end
       scene.open(server, "go")
       assert.equal("200 over\n", scene.answer(request))
-      assert.is_true(stage.take(outside, { timeout = 20 }):verify())
+      for _, lockable in ipairs(others()) do assert.is_true(stage.take(lockable, { timeout = 20 }):release()) end
     end)
 
     it("a timer holds as a request does", function()
@@ -214,22 +160,6 @@ for _, shared in ipairs{ false, true } do
         for i = 1, 20 do assert(ngx.thread.wait(threads[i])) end
         ngx.say(most)]] } })
       assert.equal("1", body(server, "/threads?name=" .. name))
-      scene.assert_all_there(name, 1)
-    end)
-
-    it("a light thread that is killed while it waits leaves nothing behind its request", function()
-      local name = stage.semaphore(1)
-      local server = scene.start(shared, { locations = { ["= /kill"] = [[
-        local semaphore = connect():semaphore(var.arg_name)
-        local thread = ngx.thread.spawn(function() return semaphore:acquire{ timeout = 60 } end)
-        await_gate("go")
-        ngx.say((ngx.thread.kill(thread)))]] } })
-      local occupant = stage.occupy(name, 1)
-      local request = server:begin("/kill?name=" .. name)
-      occupant:await_looks(1)
-      scene.open(server, "go")
-      assert.equal("200 1\n", scene.answer(request))
-      occupant:release()
       scene.assert_all_there(name, 1)
     end)
 
@@ -302,37 +232,6 @@ for _, shared in ipairs{ false, true } do
       scene.assert_all_there(name, 1)
     end)
 
-    it("a worker without room for timers works as soon as it has some", function()
-      local name = stage.semaphore(1)
-      local server = scene.start(shared, { http = "lua_max_running_timers 4;", locations = {
-        ["= /fill"] = [[
-          for _ = 1, 4 do ngx.timer.at(0, function() await_gate("go") end) end
-          ngx.sleep(0.05)
-          ngx.say(1)]],
-      } })
-      body(server, "/fill")
-      local request = server:begin("/release?gate=end&name=" .. name)
-      until_true(function() return server:errors():find("lua_max_running_timers are not enough", 1, true) end)
-      scene.open(server, "go")
-      scene.open(server, "end")
-      assert.equal("200 1 true not_held\n", scene.answer(request))
-      assert.equal("1", body(server, "/try?name=" .. name)) -- and lets go of what a request leaves
-      scene.assert_all_there(name, 1)
-    end)
-
-    operated_it("the worker's prober comes back when the broker has closed it", function()
-      local label, name = client.unique("worker"), stage.semaphore(1)
-      local server = scene.start(shared, { connect = ("name = %q"):format(label) })
-      assert.equal("1", body(server, "/try?name=" .. name))
-      stage.until_connected(label .. " prober", 1)
-      for _ = 1, 3 do
-        broker.suite:close_connection(label .. " prober")
-        until_true(function() return body(server, "/try?name=" .. name) == "1" end)
-        stage.until_connected(label .. " prober", 1)
-      end
-      scene.assert_all_there(name, 1)
-    end)
-
     operated_it("a request that is cut off from the broker knows it", function()
       local label, name = client.unique("worker"), stage.semaphore(1)
       local server = scene.start(shared, {
@@ -392,37 +291,6 @@ for _, shared in ipairs{ false, true } do
       end)
     end
 
-    operated_it("a light thread that is killed while it is told of a loss leaves the next loss to others", function()
-      local label, name = client.unique("worker"), stage.semaphore(2)
-      local server = scene.start(shared, {
-        connect = ("name = %q"):format(label),
-        locations = { ["= /lose"] = [[
-          local conn, told = connect(), {}
-          conn:on_lost(function(lock)
-            table.insert(told, lock.slot)
-            if #told == 1 then ngx.sleep(60) end
-          end)
-          local sem = conn:semaphore(var.arg_name)
-          local locks = { assert(sem:acquire()), assert(sem:acquire()) }
-          gates:set("in", true)
-          await_gate("lost")
-          local thread = ngx.thread.spawn(function() locks[1]:verify() end)
-          while #told == 0 do ngx.sleep(0.01) end
-          local code = select(3, locks[2]:release())
-          local before = #told
-          ngx.thread.kill(thread)
-          locks[2]:verify()
-          conn:close()
-          ngx.say(code, " ", before, " ", #told, " ", told[1] ~= told[2])]] },
-      })
-      local request = server:begin("/lose?name=" .. name)
-      until_true(function() return body(server, "/seen?gate=in") == "true" end)
-      broker.suite:close_connection(label .. " holder")
-      stage.until_free(name, 1)
-      scene.open(server, "lost")
-      assert.equal("200 lost 1 2 true\n", scene.answer(request))
-    end)
-
     operated_it("a loss that no call finds is told to nobody: with its request ends who would be told", function()
       local label, name = client.unique("worker"), stage.semaphore(1)
       local server = scene.start(shared, {
@@ -462,137 +330,232 @@ for _, shared in ipairs{ false, true } do
       stage.until_connected(label .. " holder", 0)
       scene.assert_all_there(name, 1)
     end)
-
-    it("nothing can be had where nginx lets nobody wait", function()
-      local name = stage.semaphore(1)
-      local try = ([[
-        local amqplocks = require "amqplocks"
-        local fine, conn, message, code = pcall(amqplocks.connect, nil, { shared = %s })
-        local said = tostring(fine) .. " " .. tostring(conn) .. " " .. tostring(code or message)
-        ngx.log(ngx.WARN, "phase ", ngx.get_phase(), ": ", said, "!")
-      ]]):format(tostring(shared))
-      local held = [[
-        local lock = ngx.ctx.lock
-        local _, _, code = lock:verify()
-        local _, _, again = lock._connection:semaphore(lock.name):try_acquire()
-        ngx.log(ngx.WARN, "held in ", ngx.get_phase(), ": ", code, " ", again, " ", tostring(lock:held()), "!")
-      ]]
-      local server = scene.start(shared, {
-        http = "init_by_lua_block { " .. try .. " }\ninit_worker_by_lua_block { " .. try .. " }",
-        locations = { ["= /phases"] = {
-          set = try .. " return 1", rewrite = "take()", content = "ngx.say('content')", header_filter = try .. held,
-          body_filter = try .. held, log = try .. held,
-        } },
-      })
-      assert.equal("content", body(server, "/phases?name=" .. name))
-      for _, phase in ipairs{ "init", "init_worker", "set", "header_filter", "body_filter", "log" } do
-        until_true(function()
-          return server:errors():find(("phase %s: true nil phase!"):format(phase), 1, true), server:errors()
-        end)
-      end
-      for _, phase in ipairs{ "header_filter", "body_filter", "log" } do
-        until_true(function()
-          return server:errors():find(("held in %s: phase phase true!"):format(phase), 1, true), server:errors()
-        end)
-      end
-      scene.assert_all_there(name, 1)
-    end)
-
-    for _, phase in ipairs{ "rewrite", "access", "content" } do
-      it("locks are there in the phase " .. phase, function()
-        local name = stage.semaphore(1)
-        local phases = { content = "ngx.say('fine')" }
-        phases[phase] = [[
-          local lock = take()
-          gates:set("slot", tostring(lock.slot) .. " " .. tostring(lock:verify()))
-        ]] .. (phases[phase] or "")
-        local server = scene.start(shared, { locations = { ["= /it"] = phases } })
-        assert.equal("fine", body(server, "/it?name=" .. name))
-        assert.equal("1 true", body(server, "/seen?gate=slot"))
-        scene.assert_all_there(name, 1)
-      end)
-    end
-
-    it("lua_code_cache off costs connections, and nothing else", function()
-      local name = stage.semaphore(1)
-      local server = scene.start(shared, { http = "lua_code_cache off;" })
-      for _ = 1, 3 do
-        assert.equal("1", body(server, "/try?name=" .. name))
-        stage.until_free(name, 1)
-      end
-      local request, gate = scene.inside(server, "/hold", name, 1)
-      assert.equal("busy", body(server, "/try?name=" .. name))
-      scene.open(server, gate)
-      assert.equal("200 1 true\n", scene.answer(request))
-      scene.assert_all_there(name, 1)
-    end)
-
-    describe("TLS", function()
-      local encrypted = os.getenv "AMQPS_URL" and it or pending
-      local tls = os.getenv "BROKER_TLS" or ""
-
-      local function start(options, directives)
-        return scene.start(shared, {
-          main = ("env AMQPS_URL=%s;"):format(os.getenv "AMQPS_URL"),
-          http = directives and directives:gsub("TLS", tls) or "",
-          locations = { ["= /tls"] = ([[
-            local url = os.getenv "AMQPS_URL"
-            if var.arg_silent then url = { "amqps://127.0.0.1:" .. var.arg_silent, url } end
-            local fine, conn, message, code = pcall(amqplocks.connect, url, { shared = %s, %s })
-            if not fine then return ngx.say("thrown ", conn) end
-            if not conn then return ngx.say(code, " ", message) end
-            local lock, message, code = conn:semaphore(var.arg_name):try_acquire()
-            ngx.say(lock and lock.slot or code .. " " .. message)]]):format(tostring(shared), options) },
-        })
-      end
-
-      encrypted("is trusted by what nginx trusts", function()
-        local name = stage.semaphore(1)
-        local server = start("", "lua_ssl_trusted_certificate TLS/ca.pem;")
-        assert.equal("1", body(server, "/tls?name=" .. name))
-        scene.assert_all_there(name, 1)
-      end)
-
-      encrypted("with another authority is refused, and so without any", function()
-        for _, directives in ipairs{ "lua_ssl_trusted_certificate TLS/unknown-ca.pem;", "" } do
-          assert.matches("^tls tls: .*certificate", body(start("", directives), "/tls?name=" .. stage.semaphore(1)))
-        end
-      end)
-
-      encrypted("with another name is refused", function()
-        local server = start("tls = { server_name = 'elsewhere.invalid' }", "lua_ssl_trusted_certificate TLS/ca.pem;")
-        assert.matches("^tls tls: .*certificate", body(server, "/tls?name=" .. stage.semaphore(1)))
-      end)
-
-      encrypted("is given up with a host that never answers, and the next one is tried", function()
-        local silent = assert(socket.bind("127.0.0.1", 0))
-        local port = select(2, silent:getsockname())
-        local server = start("timeout = 20", "lua_ssl_trusted_certificate TLS/ca.pem;")
-        assert.equal("1", body(server, ("/tls?name=%s&silent=%d"):format(stage.semaphore(1), port)))
-        silent:close()
-      end)
-
-      encrypted("is not verified where nobody wants it", function()
-        local server = start("tls = { verify = false }")
-        assert.equal("1", body(server, "/tls?name=" .. stage.semaphore(1)))
-      end)
-
-      encrypted("shows a certificate of its own", function()
-        local server = start(("tls = { cert = %q, key = %q }"):format(tls .. "/client.pem", tls .. "/client.key"),
-          "lua_ssl_trusted_certificate TLS/ca.pem;")
-        assert.equal("1", body(server, "/tls?name=" .. stage.semaphore(1)))
-        local missing = start(("tls = { cert = %q, key = %q }"):format(tls .. "/none.pem", tls .. "/client.key"),
-          "lua_ssl_trusted_certificate TLS/ca.pem;")
-        assert.matches("^tls tls: .*none.pem", body(missing, "/tls?name=" .. stage.semaphore(1)))
-      end)
-
-      encrypted("with an authority of its own is more than nginx can do", function()
-        local server = start(("tls = { ca = %q }"):format(tls .. "/ca.pem"))
-        assert.matches("tls.ca", body(server, "/tls?name=" .. stage.semaphore(1)))
-      end)
-    end)
   end)
 end
+
+operated_it("fenced locks have numbers that grow, drawn on one connection of the worker", function()
+  local name, label = stage.mutex(), client.unique "worker"
+  stage.undo(function() client.shared():delete(name .. "-mutexfence") end)
+  local server = scene.start(false, { connect = ("name = %q"):format(label), locations = { ["= /fenced"] = [[
+    local conn = connect()
+    local _, fence = assert(conn:mutex(var.arg_name, { fenced = true }):with({ timeout = 10 }, function(lock)
+      return lock.fence
+    end))
+    ngx.say(("%.0f"):format(fence))
+    conn:close()]] } })
+  local last = 0
+  for _ = 1, 5 do
+    local fence = tonumber(body(server, "/fenced?name=" .. name))
+    assert.is_true(fence > last)
+    last = fence
+    local worker_has = { fence = 1, prober = 1, holder = 1, maker = 0 } -- its own holder is kept
+    for role, number in pairs(worker_has) do stage.until_connected(label .. " " .. role, number) end
+  end
+  local outside = assert(stage.connect():mutex(name, { fenced = true }):try_acquire())
+  assert.is_true(outside.fence > last)
+end)
+
+it("quorum permits have numbers that grow, and their permit's id", function()
+  local name = token_scene.name()
+  local outside = stage.connect():token_semaphore(name, { queue_type = "quorum", fenced = true })
+  assert(outside:create(1))
+  local server = scene.start(false, { locations = { ["= /permit"] = [[
+    local conn = connect()
+    local tokens = conn:token_semaphore(var.arg_name, { queue_type = "quorum", fenced = true })
+    local _, fence, permit = assert(tokens:with({ timeout = 10 }, function(lock)
+      return lock.fence, lock.permit
+    end))
+    ngx.say(("%.0f %s"):format(fence, permit))
+    conn:close()]] } })
+  local last, id = 0, nil
+  for i = 1, 6 do
+    local fence, permit
+    if i % 2 == 0 then
+      local lock = assert(outside:acquire{ timeout = 20 })
+      fence, permit = lock.fence, lock.permit
+      assert(lock:release())
+    else
+      fence, permit = body(server, "/permit?name=" .. name):match "^(%d+) (%x+)"
+    end
+    assert.is_true(tonumber(fence) > last)
+    assert.equal(id or permit, permit)
+    last, id = tonumber(fence), permit
+  end
+end)
+
+it("a worker without room for timers works as soon as it has some", function()
+  local name = stage.semaphore(1)
+  local server = scene.start(false, { http = "lua_max_running_timers 4;", locations = {
+    ["= /fill"] = [[
+      for _ = 1, 4 do ngx.timer.at(0, function() await_gate("go") end) end
+      ngx.sleep(0.05)
+      ngx.say(1)]],
+  } })
+  body(server, "/fill")
+  local request = server:begin("/release?gate=end&name=" .. name)
+  until_true(function() return server:errors():find("lua_max_running_timers are not enough", 1, true) end)
+  scene.open(server, "go")
+  scene.open(server, "end")
+  assert.equal("200 1 true not_held\n", scene.answer(request))
+  assert.equal("1", body(server, "/try?name=" .. name)) -- and lets go of what a request leaves
+  scene.assert_all_there(name, 1)
+end)
+
+operated_it("the worker's prober comes back when the broker has closed it", function()
+  local label, name = client.unique("worker"), stage.semaphore(1)
+  local server = scene.start(false, { connect = ("name = %q"):format(label) })
+  assert.equal("1", body(server, "/try?name=" .. name))
+  stage.until_connected(label .. " prober", 1)
+  for _ = 1, 3 do
+    broker.suite:close_connection(label .. " prober")
+    until_true(function() return body(server, "/try?name=" .. name) == "1" end)
+    stage.until_connected(label .. " prober", 1)
+  end
+  scene.assert_all_there(name, 1)
+end)
+
+operated_it("a light thread that is killed while it is told of a loss leaves the next loss to others", function()
+  local label, name = client.unique("worker"), stage.semaphore(2)
+  local server = scene.start(false, {
+    connect = ("name = %q"):format(label),
+    locations = { ["= /lose"] = [[
+      local conn, told = connect(), {}
+      conn:on_lost(function(lock)
+        table.insert(told, lock.slot)
+        if #told == 1 then ngx.sleep(60) end
+      end)
+      local sem = conn:semaphore(var.arg_name)
+      local locks = { assert(sem:acquire()), assert(sem:acquire()) }
+      gates:set("in", true)
+      await_gate("lost")
+      local thread = ngx.thread.spawn(function() locks[1]:verify() end)
+      while #told == 0 do ngx.sleep(0.01) end
+      local code = select(3, locks[2]:release())
+      local before = #told
+      ngx.thread.kill(thread)
+      locks[2]:verify()
+      conn:close()
+      ngx.say(code, " ", before, " ", #told, " ", told[1] ~= told[2])]] },
+  })
+  local request = server:begin("/lose?name=" .. name)
+  until_true(function() return body(server, "/seen?gate=in") == "true" end)
+  broker.suite:close_connection(label .. " holder")
+  stage.until_free(name, 1)
+  scene.open(server, "lost")
+  assert.equal("200 lost 1 2 true\n", scene.answer(request))
+end)
+
+it("nothing can be had where nginx lets nobody wait", function()
+  local name = stage.semaphore(1)
+  local try = [[
+    local amqplocks = require "amqplocks"
+    local fine, conn, message, code = pcall(amqplocks.connect)
+    local said = tostring(fine) .. " " .. tostring(conn) .. " " .. tostring(code or message)
+    ngx.log(ngx.WARN, "phase ", ngx.get_phase(), ": ", said, "!")
+  ]]
+  local held = [[
+    local lock = ngx.ctx.lock
+    local _, _, code = lock:verify()
+    local _, _, again = lock._connection:semaphore(lock.name):try_acquire()
+    ngx.log(ngx.WARN, "held in ", ngx.get_phase(), ": ", code, " ", again, " ", tostring(lock:held()), "!")
+  ]]
+  local server = scene.start(false, {
+    http = "init_by_lua_block { " .. try .. " }\ninit_worker_by_lua_block { " .. try .. " }",
+    locations = { ["= /phases"] = {
+      set = try .. " return 1", rewrite = "take()", content = "ngx.say('content')", header_filter = try .. held,
+      body_filter = try .. held, log = try .. held,
+    } },
+  })
+  assert.equal("content", body(server, "/phases?name=" .. name))
+  local function until_logged(words)
+    until_true(function() return server:errors():find(words, 1, true), server:errors() end)
+  end
+  for _, phase in ipairs{ "init", "init_worker", "set", "header_filter", "body_filter", "log" } do
+    until_logged(("phase %s: true nil phase!"):format(phase))
+  end
+  for _, phase in ipairs{ "header_filter", "body_filter", "log" } do
+    until_logged(("held in %s: phase phase true!"):format(phase))
+  end
+  scene.assert_all_there(name, 1)
+end)
+
+it("locks are there in the phases rewrite, access and content", function()
+  local name, locations = stage.semaphore(1), {}
+  for _, phase in ipairs{ "rewrite", "access", "content" } do
+    local phases = { content = "ngx.say('fine')" }
+    phases[phase] = [[
+      local lock = take()
+      gates:set("slot", tostring(lock.slot) .. " " .. tostring(lock:verify()))
+    ]] .. (phases[phase] or "")
+    locations["= /" .. phase] = phases
+  end
+  local server = scene.start(false, { locations = locations })
+  for _, phase in ipairs{ "rewrite", "access", "content" } do
+    scene.open(server, "slot")
+    assert.equal("fine", body(server, ("/%s?name=%s&timeout=20"):format(phase, name)))
+    assert.equal("1 true", body(server, "/seen?gate=slot"))
+  end
+  scene.assert_all_there(name, 1)
+end)
+
+it("lua_code_cache off costs connections, and nothing else", function()
+  local name = stage.semaphore(1)
+  local server = scene.start(false, { http = "lua_code_cache off;" })
+  for _ = 1, 3 do
+    assert.equal("1", body(server, "/try?name=" .. name))
+    stage.until_free(name, 1)
+  end
+  local request, gate = scene.inside(server, "/hold", name, 1)
+  assert.equal("busy", body(server, "/try?name=" .. name))
+  scene.open(server, gate)
+  assert.equal("200 1 true\n", scene.answer(request))
+  scene.assert_all_there(name, 1)
+end)
+
+describe("TLS", function()
+  local encrypted = os.getenv "AMQPS_URL" and it or pending
+  local tls = os.getenv "BROKER_TLS" or ""
+  local TRUST = ("lua_ssl_trusted_certificate %s/ca.pem;"):format(tls)
+
+  -- What a request says that connects with these options, and tries to acquire.
+  local function says(options, directives, more)
+    local server = scene.start(false, {
+      main = ("env AMQPS_URL=%s;"):format(os.getenv "AMQPS_URL"), http = directives,
+      locations = { ["= /tls"] = ([[
+        local url = os.getenv "AMQPS_URL"
+        if var.arg_silent then url = { "amqps://127.0.0.1:" .. var.arg_silent, url } end
+        local fine, conn, message, code = pcall(amqplocks.connect, url, { %s })
+        if not fine then return ngx.say("thrown ", conn) end
+        if not conn then return ngx.say(code, " ", message) end
+        local lock, message, code = conn:semaphore(var.arg_name):try_acquire()
+        ngx.say(lock and lock.slot or code .. " " .. message)]]):format(options) },
+    })
+    return body(server, ("/tls?name=%s%s"):format(stage.semaphore(1), more or ""))
+  end
+
+  for what, case in pairs{
+    ["is trusted by what nginx trusts"] = { "^1$", "", TRUST },
+    ["is not verified where nobody wants it"] = { "^1$", "tls = { verify = false }" },
+    ["shows a certificate of its own"] = { "^1$",
+      ("tls = { cert = %q, key = %q }"):format(tls .. "/client.pem", tls .. "/client.key"), TRUST },
+    ["with another authority is refused"] = { "^tls tls: .*certificate", "", TRUST:gsub("/ca", "/unknown-ca") },
+    ["without an authority is refused"] = { "^tls tls: .*certificate", "" },
+    ["with another name is refused"] = { "^tls tls: .*certificate",
+      "tls = { server_name = 'elsewhere.invalid' }", TRUST },
+    ["with a certificate that is not there is refused"] = { "^tls tls: .*none.pem",
+      ("tls = { cert = %q, key = %q }"):format(tls .. "/none.pem", tls .. "/client.key"), TRUST },
+    ["with an authority of its own is more than nginx can do"] = { "tls%.ca",
+      ("tls = { ca = %q }"):format(tls .. "/ca.pem") },
+  } do
+    encrypted(what, function() assert.matches(case[1], says(case[2], case[3])) end)
+  end
+
+  encrypted("is given up with a host that never answers, and the next one is tried", function()
+    local silent = assert(socket.bind("127.0.0.1", 0))
+    assert.equal("1", says("timeout = 20", TRUST, "&silent=" .. select(2, silent:getsockname())))
+    silent:close()
+  end)
+end)
 
 it("nginx chooses its driver by itself, and no other one works there", function()
   local name = stage.semaphore(1)

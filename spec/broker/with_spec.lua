@@ -45,51 +45,44 @@ local function results(...) return { n = select("#", ...), ... } end
 
 for kind, makes in pairs(KINDS) do
   describe("with: " .. kind, function()
-    local name, conn, over
+    local name, over
 
     before_each(function()
-      name, conn = makes.name(), stage.connect()
-      over = makes.over(conn, name)
+      name = makes.name()
+      over = makes.over(stage.connect(), name)
     end)
 
-    -- Others can have it again: a reader is in nobody's way but a writer's. A permit is back a moment later.
-    local function assert_free()
-      local other = makes.over(stage.connect(), name)
-      if kind == "read" then other = gate.new(stage.connect(), "write", name) end
-      assert.is_true(stage.take(other, { timeout = 20 }):release())
+    -- A lock of somebody else that is in its way.
+    local function other()
+      local conn = stage.connect()
+      return kind == "read" and gate.new(conn, "write", name) or makes.over(conn, name)
     end
 
-    it("returns true for a function that returns nothing, and lets go", function()
+    -- A permit is back a moment later.
+    local function assert_free() assert.is_true(stage.take(other(), { timeout = 20 }):release()) end
+
+    it("returns true and all results of its function, or rethrows its error unchanged, and lets go", function()
       assert.same(results(true), results(over:with(function(lock) assert(lock:held()) end)))
       assert_free()
-    end)
-
-    it("returns true and all results of a function that itself failed", function()
       local function fails(lock, ...)
         assert(lock:held())
         return nil, "no job", ...
       end
       assert.same(results(true, nil, "no job", 7, nil), results(over:with({ timeout = 5 }, fails, 7, nil)))
       assert_free()
-    end)
-
-    it("returns nil, message, code when it is not had, and does not call the function", function()
-      local theirs = makes.over(stage.connect(), name)
-      if kind == "read" then theirs = gate.new(stage.connect(), "write", name) end
-      local lock = stage.take(theirs)
-      local function never() error "was called" end
-      stage.fails("busy", over:with({ timeout = 0 }, never))
-      stage.fails("timeout", over:with({ timeout = 0.05 }, never))
-      assert(lock:release())
-    end)
-
-    it("rethrows the function's own error unchanged, and lets go", function()
       local problem = { "mine" }
-      assert.same(results(false, problem), results(pcall(over.with, over, function() error(problem, 0) end)))
       local fine, what = pcall(over.with, over, { timeout = 5 }, function() error(problem) end)
       assert.is_false(fine)
       assert.equal(problem, what)
       assert_free()
+    end)
+
+    it("returns nil, message, code when it is not had, and does not call the function", function()
+      local lock = stage.take(other())
+      local function never() error "was called" end
+      stage.fails("busy", over:with({ timeout = 0 }, never))
+      stage.fails("timeout", over:with({ timeout = 0.05 }, never))
+      assert(lock:release())
     end)
 
     operated_it("returns nil, message, lost when it is lost meanwhile", function()
