@@ -5,7 +5,6 @@
 -- sockets, conditions and coroutines decide is tested in each loop, the code that all share in the test double.
 local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
-local gate = require "spec.support.gate"
 local kinds = require "spec.support.kinds"
 local leftovers = require "spec.support.leftovers"
 local loops = require "spec.support.loops"
@@ -454,41 +453,6 @@ describe("sessions in any loop", function()
       conn:close()
     end)
   end
-
-  loop_it("have several locks, several slots, reentrant mutexes and elections, and events of each", function()
-    local name, slots = gate.name(), stage.semaphore(3)
-    stage.undo(function()
-      stage.delete(name .. "-mutexbell")
-      stage.delete(slots .. "-manybell")
-    end)
-    local conn, other = connect(), connect()
-    local heard, got = { acquired = 0, released = 0, failed = 0, lost = 0, up = 0, down = 0, waiting = 0 }, nil
-    conn:on_event(function(event) heard[event.what] = heard[event.what] + 1 end)
-    local locks = assert(conn:all({ conn:mutex(name), conn:rwlock(name):writer() }):acquire { timeout = 5 })
-    stage.fails("busy", other:mutex(name):try_acquire())
-    stage.fails("busy", other:rwlock(name):try_read())
-    assert.is_true(locks:release())
-    local three = assert(conn:semaphore(slots):acquire { count = 3, timeout = 5 })
-    loop.driver.spawn(function() got = other:semaphore(slots):acquire { count = 2, timeout = 20 } end)
-    loop.until_true(function() return other:stats().waiting == 1 end)
-    assert.is_nil(got)
-    assert.is_true(three:release())
-    loop.until_true(function() return got end)
-    assert.equal(2, #got.slots)
-    assert.is_true(got:release())
-    local mutex = conn:mutex(name, { reentrant = true })
-    assert.same({ true, true, "in" }, { mutex:with({ timeout = 5 }, function()
-      return mutex:with(function()
-        stage.fails("busy", other:mutex(name):try_acquire())
-        return "in"
-      end)
-    end) })
-    assert.same({ true, 7 }, { conn:elect(name, function(lock) return lock:held() and 7 end) })
-    conn:close()
-    other:close()
-    assert.same({ 7, 7, 0, 0 }, { heard.acquired, heard.released, heard.failed, heard.lost })
-    assert.is_true(heard.up >= 1 and heard.up == heard.down)
-  end)
 
   loop_it("have the fencing tokens of quorum permits, in turn with a process without a loop", function()
     local name, conn = token_scene.name(), connect()

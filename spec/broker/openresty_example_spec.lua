@@ -182,20 +182,6 @@ describe("the example for nginx", function()
     stage.until_free(name, 2)
   end)
 
-  it("gives the places back when its workers are killed", function()
-    local name = stage.semaphore(1)
-    local server = start(name, PATIENT)
-    server:begin "/"
-    until_there(1)
-    assert.is_true(stage.held(name, 1))
-    server:kill_worker()
-    stage.until_free(name, 1)
-    local second = server:begin "/"
-    until_true(function() return look() == 1 and come == 2, server:errors() end, SECONDS)
-    answer()
-    assert.equal(200, status(second))
-  end)
-
   it("keeps a place while memory is tidied up", function()
     local name = stage.semaphore(1)
     local server = start(name, with(PATIENT, { ["location / {"] = [[

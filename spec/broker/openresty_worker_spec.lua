@@ -4,6 +4,7 @@
 -- In nginx: what belongs to a request and what to its worker, in which phases locks may be used, and TLS.
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
+local gate = require "spec.support.gate"
 local kinds = require "spec.support.kinds"
 local line = require "spec.support.line"
 local scene = require "spec.broker.openresty_scene"
@@ -201,17 +202,63 @@ for _, shared in ipairs{ false, true } do
         thread = nil
         collectgarbage()
         ngx.say(1)]] } })
-      local request, gate = scene.inside(server, "/hold", name, 1)
+      local request, its = scene.inside(server, "/hold", name, 1)
       local occupant = stage.occupy(name, 2)
       local killing = server:begin("/kill?name=" .. name)
       occupant:await_looks(1)
       scene.open(server, "go")
       assert.equal("200 1\n", scene.answer(killing))
       assert.equal("busy", body(server, "/try?name=" .. name)) -- the connection was used since
-      scene.open(server, gate)
+      scene.open(server, its)
       assert.equal("200 1 true\n", scene.answer(request))
       occupant:release()
       scene.assert_all_there(name, 2)
+    end)
+
+    for _, what in ipairs{ "locks:release()", "conn:close()" } do
+      it("several locks are free when a light thread is killed in " .. what .. ", and its request goes on", function()
+        local mutex, name = gate.name(), stage.semaphore(1)
+        local server = scene.start(shared, { locations = { ["= /killed"] = [[
+          local conn, is_over = connect(), nil
+          local locks = assert(conn:all{ conn:mutex(var.arg_mutex), conn:semaphore(var.arg_name),
+            conn:rwlock(var.arg_mutex):writer() }:acquire{ timeout = 60 })
+          ngx.ctx.locks = locks
+          local thread = ngx.thread.spawn(function()
+            ]] .. what .. [[
+            is_over = true
+          end)
+          local killed = ngx.thread.kill(thread)
+          gates:set("killed", true)
+          await_gate("go")
+          ngx.say(tostring(killed and not is_over), " ", tostring(locks:held()))]] } })
+        local request = server:begin(("/killed?mutex=%s&name=%s"):format(mutex, name))
+        until_true(function() return body(server, "/seen?gate=killed") == "true", server:errors() end)
+        until_true(function()
+          return not gate.held("mutex", mutex) and not gate.held("write", mutex) and stage.free(name, 1)
+        end)
+        scene.open(server, "go")
+        assert.equal("200 true false\n", scene.answer(request))
+      end)
+    end
+
+    it("a request enters its reentrant mutex again, and another request does not", function()
+      local mutex = gate.name()
+      local server = scene.start(shared, { locations = { ["= /reentrant"] = [[
+        local conn = connect()
+        local mutex = conn:mutex(var.arg_mutex, { reentrant = true })
+        local outer, message, code = mutex:acquire{ timeout = tonumber(var.arg_timeout) }
+        if not outer then return fail(message, code) end
+        assert(assert(conn:mutex(var.arg_mutex, { reentrant = true }):try_acquire()):release())
+        gates:set("inside", true)
+        await_gate("go")
+        ngx.say(tostring(outer:held()), " ", tostring(outer:release()))]] } })
+      local request = server:begin("/reentrant?timeout=60&mutex=" .. mutex)
+      until_true(function() return body(server, "/seen?gate=inside") == "true", server:errors() end)
+      assert.equal(503, (server:get("/reentrant?timeout=0.2&mutex=" .. mutex)))
+      assert.is_true(gate.held("mutex", mutex))
+      scene.open(server, "go")
+      assert.equal("200 true true\n", scene.answer(request))
+      gate.until_free("mutex", mutex)
     end)
 
     it("closing a connection ends what other light threads wait for", function()
@@ -243,10 +290,10 @@ for _, shared in ipairs{ false, true } do
           local _, _, code = lock:verify()
           ngx.say(code, " ", tostring(lock:held()), " ", select(3, lock:held()), " ", told)]] },
       })
-      local request, gate = scene.inside(server, "/lose", name, 1)
+      local request, its = scene.inside(server, "/lose", name, 1)
       broker.suite:close_connection(label .. " holder")
       stage.until_free(name, 1)
-      scene.open(server, gate)
+      scene.open(server, its)
       assert.equal("200 lost false lost lost\n", scene.answer(request))
       until_true(function() return body(server, "/try?name=" .. name) == "1" end)
       scene.assert_all_there(name, 1)
@@ -301,10 +348,10 @@ for _, shared in ipairs{ false, true } do
           await_gate(var.arg_gate)
           ngx.say "over"]] },
       })
-      local request, gate = scene.inside(server, "/lose", name, 1)
+      local request, its = scene.inside(server, "/lose", name, 1)
       broker.suite:close_connection(label .. " holder")
       stage.until_free(name, 1)
-      scene.open(server, gate)
+      scene.open(server, its)
       assert.equal("200 over\n", scene.answer(request))
       for _ = 1, 3 do until_true(function() return body(server, "/try?name=" .. name) == "1" end) end
       assert.equal("nil", body(server, "/seen?gate=told"))
@@ -505,9 +552,9 @@ it("lua_code_cache off costs connections, and nothing else", function()
     assert.equal("1", body(server, "/try?name=" .. name))
     stage.until_free(name, 1)
   end
-  local request, gate = scene.inside(server, "/hold", name, 1)
+  local request, its = scene.inside(server, "/hold", name, 1)
   assert.equal("busy", body(server, "/try?name=" .. name))
-  scene.open(server, gate)
+  scene.open(server, its)
   assert.equal("200 1 true\n", scene.answer(request))
   scene.assert_all_there(name, 1)
 end)

@@ -2,7 +2,7 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- What `with` returns: true and its function's results, or nil, message, code of the lock's own failure. Over a
--- scripted broker; spec/broker/with_spec.lua has every kind of lock on a real one.
+-- scripted broker; spec/support/testing_rows.lua has every kind of lock on a real one.
 local Peer = require "spec.support.peer"
 local connection = require "amqplocks.connection"
 local losses = require "amqplocks.waiting.losses"
