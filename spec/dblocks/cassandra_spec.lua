@@ -244,11 +244,7 @@ describe("Cassandra, one node:", function()
   it("a table or a keyspace that is missing is refused", function()
     for _, name in ipairs { "locks.none", "nowhere.mutexes" } do
       local locks = dblocks.cassandra(connecting(port), with_table(name))
-      fails("refused", locks:mutex("missing", 1):try_acquire())
-      fails("refused", locks:mutex("missing", 1):acquire { timeout = 10 })
-      fails("refused", locks:rwlock("missing", 1):try_read())
-      fails("refused", locks:list())
-      fails("refused", locks:break_lock("missing", 1, "x"))
+      fails.each("refused", locks)
     end
     fails("refused", dblocks.cassandra(connecting(port), with_table "nowhere.mutexes"):setup())
   end)
@@ -292,22 +288,6 @@ describe("Cassandra, one node:", function()
     fails("unsafe", locks:setup())
     assert(raw:execute "ALTER KEYSPACE locks WITH durable_writes = true")
     assert.is_true(locks:setup())
-  end)
-
-  it("of one replica that writes to its disk now and then is unsafe: see cassandra.lua", function()
-    local periodic = watched(function(execute, cql)
-      local rows, message, number = execute()
-      if cql:find "system_views" then rows[1].value = "periodic" end
-      return rows, message, number
-    end)
-    fails("unsafe", dblocks.cassandra(periodic, with_table(TABLE)):setup())
-  end)
-
-  it("an option that is wrong raises an error", function()
-    for _, name in ipairs { "mutexes", "a.b.c", "a.b;", "1a.b", "a.b ", "" } do
-      assert.error_matches(function() dblocks.cassandra(raw, with_table(name)) end, "option table must be")
-    end
-    assert.error_matches(function() dblocks.cassandra(raw) end, "the option table must be given")
   end)
 
   it("a node that is killed is unreachable; its locks stay held, and a waiting acquire goes on after a restart",

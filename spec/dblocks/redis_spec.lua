@@ -31,13 +31,12 @@ late {
   end,
 }
 
--- A client whose nth eval is executed, and whose reply is then lost.
-local function lossy(nth, how)
-  local one, count = client(), 0
+-- A client whose steps are executed, and whose replies are then lost.
+local function lossy(how)
+  local one = client()
   local lossy_one = {}
   function lossy_one.eval(_, ...)
-    if select("#", ...) > 3 then count = count + 1 end -- not the question for the time
-    if count ~= nth or select("#", ...) <= 3 then return one:eval(...) end
+    if select("#", ...) <= 3 then return one:eval(...) end -- the question for the time
     if how == "before" then error("connection error: closed", 0) end
     local reply = one:eval(...)
     if how == "late" then return { "the mark of another", reply[2], reply[3] } end
@@ -49,7 +48,7 @@ end
 describe("a reply that is lost", function()
   for how, words in pairs{ after = "after the step", before = "before the step", late = "and an old one comes" } do
     it(("%s: the acquire is in doubt, under a ticket; the same ticket takes it"):format(words), function()
-      local locks = dblocks.redis(lossy(1, how))
+      local locks = dblocks.redis(lossy(how))
       local _, message, code = locks:mutex("lossy", how):try_acquire()
       assert.equal("in_doubt", code)
       local ticket = message:match "under the ticket (%S+):"
@@ -62,32 +61,7 @@ describe("a reply that is lost", function()
       end
       assert(others:mutex("lossy", how):try_acquire { ticket = ticket }):release()
     end)
-
-    it(("%s: with a function for clients the step is repeated"):format(words), function()
-      local calls = 0
-      local locks = dblocks.redis(function()
-        calls = calls + 1
-        return calls == 1 and lossy(1, how) or calls == 2 and lossy(2, how) or client()
-      end)
-      local lock = assert(locks:mutex("lossy", how):acquire { timeout = 10 })
-      assert.equal(2, calls)
-      local released, _, code = lock:release()
-      assert.equal(3, calls)
-      if how == "before" then assert.is_true(released) else assert.equal("in_doubt", code) end
-      assert.same({}, locks:list { type = "lossy" })
-    end)
   end
-
-  it("to a question: it is unreachable", function()
-    local count, now = 0, 0
-    local locks = dblocks.redis(function()
-      count = count + 1
-      return count == 1 and lossy(2, "after") or error("connection refused", 0)
-    end, { clock = function() return now end, sleep = function(seconds) now = now + seconds end })
-    local lock = assert(locks:mutex("lossy", "question"):try_acquire())
-    fails("unreachable", lock:verify())
-    assert.is_true(dblocks.redis(client):break_lock("lossy", "question", lock.ticket))
-  end)
 end)
 
 describe("Redis", function()

@@ -75,6 +75,13 @@ describe("an error of Cassandra", function()
   end)
 end)
 
+it("a table that is not named with its keyspace, or not at all, raises an error", function()
+  for _, name in ipairs { "mutexes", "a.b.c", "a.b;", "1a.b", "a.b ", "" } do
+    assert.error_matches(function() dblocks.cassandra(playing {}, { table = name }) end, "option table must be")
+  end
+  assert.error_matches(function() dblocks.cassandra(playing {}) end, "the option table must be given")
+end)
+
 describe("an exclusive release", function()
   it("is in doubt without its answer, and said so when it is asked again", function()
     local locks = locks_of(playing { CLOCK, {}, APPLIED, failure(0x1100), REFUSED, {} })

@@ -103,20 +103,4 @@ describe("the doorman", function()
       end
     end
   end)
-
-  it("knows no global but what the server of Redis has", function()
-    local names = {}
-    local environment = setmetatable({}, { __index = function(_, name) names[name] = true end })
-    local text = doorman.source .. "return decide"
-    local load_text = rawget(_G, "setfenv") and function()
-      return rawget(_G, "setfenv")(loadstring(text), environment) -- luacheck: ignore 113
-    end or function() return load(text, "doorman", "t", environment) end
-    local decide_bare = load_text()()
-    for _, case in ipairs(cases) do
-      for verb in pairs(case) do
-        if type(verb) == "string" then decide_bare(case[2], verb, "mine", NOW) end
-      end
-    end
-    assert.same({}, names)
-  end)
 end)
