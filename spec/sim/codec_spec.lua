@@ -70,16 +70,6 @@ describe("the model broker's codec", function ()
     assert.same({ codec.PROTOCOL, 0, 9 }, { codec.look(frames.header, 1) })
   end)
 
-  it("waits for a frame that is not complete", function ()
-    local bytes = frames.encode{ channel = 1, method = "queue.delete", queue = "q" }
-    for cut = 0, #bytes - 1 do assert.is_nil(codec.look(bytes:sub(1, cut), 1)) end
-  end)
-
-  it("refuses what does not end as a frame does", function ()
-    local bytes = frames.encode{ channel = 1, method = "channel.close-ok" }
-    assert.has_error(function () codec.look(bytes:sub(1, -2) .. "\1", 1) end, "a frame that does not end in 0xCE")
-  end)
-
   it("writes headers and bodies as they should be, also on another channel", function ()
     for _, body in ipairs{ "", "body", ("x"):rep(200) } do
       local properties = { message_id = "17", delivery_mode = 2, type = "t", headers = { a = 1 } }

@@ -75,7 +75,7 @@ describe("several locks", function()
   end
 
   it("are all released, or none, at whatever instruction of the release an interrupt comes", function()
-    local at, count = 0, nil
+    local at, count = 0
     repeat
       local locks = assert(all(conn):acquire{ timeout = 0 })
       at = interrupt(at + 1, locks.release, locks)
