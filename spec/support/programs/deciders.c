@@ -205,14 +205,12 @@ static int boldness_loss(lua_State *L) { return note_boldness(L, al_boldness_not
 
 // ---- patience.h -----------------------------------------------------------------------------------------------------
 
+#define PATIENCE(X) X(poll) X(sightings) X(slighted) X(doubted_since) X(wasted_at) X(doubts_until)
+
 static al_patience get_patience(lua_State *L, int table) {
-  al_patience patience = {.fair = get_bool(L, table, "fair"),
-                          .poll = get(L, table, "poll"),
-                          .sightings = (int)get(L, table, "sightings"),
-                          .slighted = (int)get(L, table, "slighted"),
-                          .doubted_since = get(L, table, "doubted_since"),
-                          .wasted_at = get(L, table, "wasted_at"),
-                          .doubts_until = get(L, table, "doubts_until")};
+  al_patience patience = {.fair = get_bool(L, table, "fair")};
+#define GET(field) patience.field = (__typeof__(patience.field))get(L, table, #field);
+  PATIENCE(GET)
   lua_getfield(L, table, "searches");
   patience.searches = get_backoff(L, lua_gettop(L));
   lua_pop(L, 1);
@@ -222,12 +220,8 @@ static al_patience get_patience(lua_State *L, int table) {
 static void set_patience(lua_State *L, int table, const al_patience *patience) {
   lua_pushboolean(L, patience->fair);
   lua_setfield(L, table, "fair");
-  set(L, table, "poll", patience->poll);
-  set(L, table, "sightings", patience->sightings);
-  set(L, table, "slighted", patience->slighted);
-  set(L, table, "doubted_since", patience->doubted_since);
-  set(L, table, "wasted_at", patience->wasted_at);
-  set(L, table, "doubts_until", patience->doubts_until);
+#define SET(field) set(L, table, #field, patience->field);
+  PATIENCE(SET)
   set_new_backoff(L, table, "searches", &patience->searches);
 }
 
@@ -387,28 +381,17 @@ static int token_plan_make(lua_State *L) {
     return 1;                                                                                                \
   }
 #define COMMA ,
+#define PLAIN_NAME(function) NAME(function, )
+// clang-format off
+#define PLAIN_NAMES(X) \
+  X(admin) X(bell) X(permits) X(permit_count) X(marks) X(token_admin) X(mutex) X(mutex_bell) X(fast_mutex) X(bolt) \
+  X(readers) X(door) X(rw_bell) X(fence) X(mutex_fence) X(rw_fence) X(fence_maker) X(fence_unfinished)
+// clang-format on
 NAME(slot, COMMA(int) luaL_checknumber(L, 2))
 NAME(holder, COMMA(int) luaL_checknumber(L, 2))
 NAME(scratch, COMMA luaL_checkstring(L, 2))
 NAME(reader, COMMA luaL_checkstring(L, 2))
-NAME(admin, )
-NAME(bell, )
-NAME(permits, )
-NAME(permit_count, )
-NAME(marks, )
-NAME(token_admin, )
-NAME(mutex, )
-NAME(mutex_bell, )
-NAME(fast_mutex, )
-NAME(bolt, )
-NAME(readers, )
-NAME(door, )
-NAME(rw_bell, )
-NAME(fence, )
-NAME(mutex_fence, )
-NAME(rw_fence, )
-NAME(fence_maker, )
-NAME(fence_unfinished, )
+PLAIN_NAMES(PLAIN_NAME)
 
 // queue_parse(queue) -> part, name, slot
 static int queue_parse(lua_State *L) {
@@ -485,8 +468,7 @@ static int codes_that_go_on(lua_State *L) {
 
 #define FUNCTION(function)                                                                                   \
   { #function, function }
-#define NAMING(function)                                                                                     \
-  { #function, name_##function }
+#define NAMING(function) {#function, name_##function},
 
 static void set_functions(lua_State *L, const luaL_Reg *functions) {
   for (; functions->name; functions++) {
@@ -505,18 +487,8 @@ int luaopen_deciders(lua_State *L) {
       FUNCTION(patience_leave),   FUNCTION(patience_next_search), FUNCTION(patience_is_over),
       FUNCTION(slot_plan_plan),   FUNCTION(token_plan_make),      FUNCTION(queue_parse),
       FUNCTION(ids_add),          FUNCTION(codes_that_go_on),     {NULL, NULL}};
-  static const luaL_Reg names[] = {NAMING(slot),        NAMING(holder),
-                                   NAMING(scratch),     NAMING(reader),
-                                   NAMING(admin),       NAMING(bell),
-                                   NAMING(permits),     NAMING(marks),
-                                   NAMING(mutex),       NAMING(bolt),
-                                   NAMING(readers),     NAMING(permit_count),
-                                   NAMING(token_admin), NAMING(door),
-                                   NAMING(mutex_bell),  NAMING(fast_mutex),
-                                   NAMING(rw_bell),     NAMING(fence),
-                                   NAMING(mutex_fence), NAMING(rw_fence),
-                                   NAMING(fence_maker), NAMING(fence_unfinished),
-                                   {NULL, NULL}};
+  static const luaL_Reg names[] = {NAMING(slot) NAMING(holder) NAMING(scratch) NAMING(reader) PLAIN_NAMES(NAMING){
+      NULL, NULL}};
   lua_newtable(L);
   set_functions(L, functions);
   lua_newtable(L);
