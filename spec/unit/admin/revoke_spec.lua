@@ -25,548 +25,544 @@ end
 
 local ONCE = { 'info: an administrator asks the holder of "images-1-B" to release it' }
 
-for _, way in ipairs(Peer.all_ways) do
-  describe("a holder, fed " .. way, function ()
-    local peer
+describe("a holder", function ()
+  local peer
 
-    local function open(settings) peer = Peer.open(way, settings) end
+  local function open(settings) peer = Peer.open(nil, settings) end
 
-    before_each(function () open() end)
+  before_each(function () open() end)
 
-    it("is not asked for its lock back by itself, nor by probes, of whatever type", function ()
-      local lock, claim = peer:acquire("images")
-      assert.is_false(lock:revoked())
-      for _, properties in ipairs{ {}, { type = "" }, { type = "revoke" }, { type = REVOKE .. "d" },
-        { type = REVOKE:sub(1, -2) }, { type = REVOKE:upper() }, { type = "amqplocks.token" },
-        { type = REVOKE:rep(10) }, { message_id = REVOKE }, { correlation_id = REVOKE } } do
-        peer.holder:send(revoke(claim, properties))
-        peer.holder:send(revoke(claim, properties, REVOKE))
-      end
-      -- Sent to the last one who used the channel.
-      peer.holder:send(revoke{ channel = claim.channel, tag = "0123456789abcdef", queue = claim.queue })
-      assert.is_false(lock:revoked())
-      assert.same({}, news(peer))
-      assert.is_true(lock:held())
-    end)
+  it("is not asked for its lock back by itself, nor by probes, of whatever type", function ()
+    local lock, claim = peer:acquire("images")
+    assert.is_false(lock:revoked())
+    for _, properties in ipairs{ {}, { type = "" }, { type = "revoke" }, { type = REVOKE .. "d" },
+      { type = REVOKE:sub(1, -2) }, { type = REVOKE:upper() }, { type = "amqplocks.token" },
+      { type = REVOKE:rep(10) }, { message_id = REVOKE }, { correlation_id = REVOKE } } do
+      peer.holder:send(revoke(claim, properties))
+      peer.holder:send(revoke(claim, properties, REVOKE))
+    end
+    -- Sent to the last one who used the channel.
+    peer.holder:send(revoke{ channel = claim.channel, tag = "0123456789abcdef", queue = claim.queue })
+    assert.is_false(lock:revoked())
+    assert.same({}, news(peer))
+    assert.is_true(lock:held())
+  end)
 
-    it("reads that it was asked, says so once in the log, alerts once, and holds on", function ()
-      local lock, claim = peer:acquire("images")
-      peer.holder:send(revoke(claim, {}))
-      assert.equal(0, peer.session:alerts())
-      peer.holder:send(revoke(claim))
-      assert.equal(1, peer.session:alerts())
-      assert.is_true(lock:revoked())
-      assert.is_true(lock:held())
-      assert.same(ONCE, news(peer))
-      for _ = 1, 3 do peer.holder:send(revoke(claim)) end
-      assert.same({}, news(peer))
-      assert.equal(1, peer.session:alerts())
-      assert.is_true(lock:revoked())
-      assert.is_true(lock:held())
-      peer:pass(1)
-      peer.holder:silent()
-      peer.prober:silent()
-    end)
+  it("reads that it was asked, says so once in the log, alerts once, and holds on", function ()
+    local lock, claim = peer:acquire("images")
+    peer.holder:send(revoke(claim, {}))
+    assert.equal(0, peer.session:alerts())
+    peer.holder:send(revoke(claim))
+    assert.equal(1, peer.session:alerts())
+    assert.is_true(lock:revoked())
+    assert.is_true(lock:held())
+    assert.same(ONCE, news(peer))
+    for _ = 1, 3 do peer.holder:send(revoke(claim)) end
+    assert.same({}, news(peer))
+    assert.equal(1, peer.session:alerts())
+    assert.is_true(lock:revoked())
+    assert.is_true(lock:held())
+    peer:pass(1)
+    peer.holder:silent()
+    peer.prober:silent()
+  end)
 
-    it("is asked by a message with a body, and more besides, too", function ()
-      local lock, claim = peer:acquire("images")
-      peer.holder:send(revoke(claim, { message_id = "7", type = REVOKE, app_id = "by hand" }, ("please "):rep(100)))
-      assert.is_true(lock:revoked())
-    end)
+  it("is asked by a message with a body, and more besides, too", function ()
+    local lock, claim = peer:acquire("images")
+    peer.holder:send(revoke(claim, { message_id = "7", type = REVOKE, app_id = "by hand" }, ("please "):rep(100)))
+    assert.is_true(lock:revoked())
+  end)
 
-    it("hears it in the moment it has been counted as holding, before the last answer", function ()
-      for after = 0, 2 do
-        open()
-        local op = peer:semaphore("images"):acquire(0)
-        peer.prober:look{ "images-1-A" }
-        local claim = peer.holder:claim("images-1-B", "images-1-A")
-        local answers = {
-          function () peer.holder:declared(claim.channel, "images-1-B") end,
-          function () peer.holder:declared(claim.channel, "images-1-A") end,
-          function () peer.holder:consumed(claim) end,
-        }
-        for i = 1, after do answers[i]() end
-        peer.holder:send(revoke(claim))
-        assert.same({}, news(peer))
-        for i = after + 1, 3 do answers[i]() end
-        local lock = peer:result(op)
-        assert.is_true(lock:held())
-        assert.is_true(lock:revoked())
-        assert.same(ONCE, news(peer))
-      end
-    end)
-
-    it("says nothing of it when the claim comes to nothing", function ()
+  it("hears it in the moment it has been counted as holding, before the last answer", function ()
+    for after = 0, 2 do
+      open()
       local op = peer:semaphore("images"):acquire(0)
       peer.prober:look{ "images-1-A" }
       local claim = peer.holder:claim("images-1-B", "images-1-A")
-      peer.holder:declared(claim.channel, "images-1-B")
+      local answers = {
+        function () peer.holder:declared(claim.channel, "images-1-B") end,
+        function () peer.holder:declared(claim.channel, "images-1-A") end,
+        function () peer.holder:consumed(claim) end,
+      }
+      for i = 1, after do answers[i]() end
       peer.holder:send(revoke(claim))
-      op:drop()
       assert.same({}, news(peer))
-    end)
-
-    it("that lets go has been asked, or has not, for good", function ()
-      local asked, claim = peer:acquire("images")
-      local other, spared = peer:acquire("others")
-      peer.holder:send(revoke(claim))
-      local op, second = asked:release(), other:release()
-      peer.holder:expect("queue.delete", { queue = "images-1-B" })
-      peer.holder:expect("queue.delete", { queue = "others-1-B" })
-      peer.holder:send(revoke(spared)) -- was on its way
-      peer.holder:deleted(claim.channel)
-      peer.holder:deleted(spared.channel)
-      peer:result(op)
-      peer:result(second)
-      assert.same({ true, false }, { asked:revoked(), other:revoked() })
-      assert.equal("not_held", select(3, asked:held()))
-      assert.same(ONCE, news(peer))
-    end)
-
-    it("that is lost has been asked none the less", function ()
-      local lock, claim = peer:acquire("images")
-      peer.holder:send(revoke(claim))
-      peer.holder:down("timed out")
-      assert.equal("lost", select(3, lock:held()))
+      for i = after + 1, 3 do answers[i]() end
+      local lock = peer:result(op)
+      assert.is_true(lock:held())
       assert.is_true(lock:revoked())
-    end)
-
-    it("of two slots is asked for the one alone, and its next lock there is a new one", function ()
-      local lock, claim = peer:acquire("images")
-      local other = peer:acquire("others")
-      peer.holder:send(revoke(claim))
-      assert.same({ true, false }, { lock:revoked(), other:revoked() })
-      local op = lock:release()
-      peer.holder:delete("images-1-B", claim.channel)
-      peer:result(op)
-      local again, same = peer:acquire("images")
-      assert.equal(claim.channel, same.channel)
-      assert.is_false(again:revoked())
-    end)
+      assert.same(ONCE, news(peer))
+    end
   end)
-end
 
-for _, way in ipairs(Peer.all_ways) do
-  describe("asking a holder to let go, fed " .. way, function ()
-    local slots, begin, deletes = scene.slots, scene.begin, scene.deletes
-    local peer
+  it("says nothing of it when the claim comes to nothing", function ()
+    local op = peer:semaphore("images"):acquire(0)
+    peer.prober:look{ "images-1-A" }
+    local claim = peer.holder:claim("images-1-B", "images-1-A")
+    peer.holder:declared(claim.channel, "images-1-B")
+    peer.holder:send(revoke(claim))
+    op:drop()
+    assert.same({}, news(peer))
+  end)
 
-    local function open(settings) peer = Peer.open(way, settings) end
+  it("that lets go has been asked, or has not, for good", function ()
+    local asked, claim = peer:acquire("images")
+    local other, spared = peer:acquire("others")
+    peer.holder:send(revoke(claim))
+    local op, second = asked:release(), other:release()
+    peer.holder:expect("queue.delete", { queue = "images-1-B" })
+    peer.holder:expect("queue.delete", { queue = "others-1-B" })
+    peer.holder:send(revoke(spared)) -- was on its way
+    peer.holder:deleted(claim.channel)
+    peer.holder:deleted(spared.channel)
+    peer:result(op)
+    peer:result(second)
+    assert.same({ true, false }, { asked:revoked(), other:revoked() })
+    assert.equal("not_held", select(3, asked:held()))
+    assert.same(ONCE, news(peer))
+  end)
 
-    before_each(function () open() end)
+  it("that is lost has been asked none the less", function ()
+    local lock, claim = peer:acquire("images")
+    peer.holder:send(revoke(claim))
+    peer.holder:down("timed out")
+    assert.equal("lost", select(3, lock:held()))
+    assert.is_true(lock:revoked())
+  end)
 
-    local function revoking(options) return peer.session:revoke("images", options or {}, 3) end
+  it("of two slots is asked for the one alone, and its next lock there is a new one", function ()
+    local lock, claim = peer:acquire("images")
+    local other = peer:acquire("others")
+    peer.holder:send(revoke(claim))
+    assert.same({ true, false }, { lock:revoked(), other:revoked() })
+    local op = lock:release()
+    peer.holder:delete("images-1-B", claim.channel)
+    peer:result(op)
+    local again, same = peer:acquire("images")
+    assert.equal(claim.channel, same.channel)
+    assert.is_false(again:revoked())
+  end)
+end)
 
-    -- Takes the requests written, each of the right kind, one for each of these slots; answers them.
-    local function asks(wanted, states)
-      local probes, names = peer.prober:probes(), {}
-      for i, probe in ipairs(probes) do
-        names[i] = probe.queue
-        assert.same({ REVOKE, "0", 1 },
-          { probe.properties.type, probe.properties.expiration, probe.properties.delivery_mode })
-      end
-      assert.same(wanted, names)
-      if states then peer.prober:answer(probes, states) end
-      return probes
+describe("asking a holder to let go", function ()
+  local slots, begin, deletes = scene.slots, scene.begin, scene.deletes
+  local peer
+
+  local function open(settings) peer = Peer.open(nil, settings) end
+
+  before_each(function () open() end)
+
+  local function revoking(options) return peer.session:revoke("images", options or {}, 3) end
+
+  -- Takes the requests written, each of the right kind, one for each of these slots; answers them.
+  local function asks(wanted, states)
+    local probes, names = peer.prober:probes(), {}
+    for i, probe in ipairs(probes) do
+      names[i] = probe.queue
+      assert.same({ REVOKE, "0", 1 },
+        { probe.properties.type, probe.properties.expiration, probe.properties.delivery_mode })
     end
+    assert.same(wanted, names)
+    if states then peer.prober:answer(probes, states) end
+    return probes
+  end
 
-    local B2, B3 = { "images-2-B" }, { "images-3-B" }
+  local B2, B3 = { "images-2-B" }, { "images-3-B" }
 
-    local function alarm()
-      peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
+  local function alarm()
+    peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
+  end
+  local function all_clear() peer.prober:send{ channel = 0, method = "connection.unblocked" } end
+
+  -- Takes a passive look at this queue; answers it: true is held, false is absent.
+  local function passive_look(queue, held)
+    if peer.holder:next() == "channel.open" then peer.holder:opened() end
+    local look = peer.holder:expect("queue.declare", { queue = queue, passive = true })
+    if held then
+      peer.holder:refuse(look.channel, 405, "RESOURCE_LOCKED - another's", "queue.declare")
+    else
+      peer.holder:refuse(look.channel, 404, "NOT_FOUND - no queue '" .. queue .. "' in vhost '/'", "queue.declare")
     end
-    local function all_clear() peer.prober:send{ channel = 0, method = "connection.unblocked" } end
+  end
 
-    -- Takes a passive look at this queue; answers it: true is held, false is absent.
-    local function passive_look(queue, held)
-      if peer.holder:next() == "channel.open" then peer.holder:opened() end
-      local look = peer.holder:expect("queue.declare", { queue = queue, passive = true })
-      if held then
-        peer.holder:refuse(look.channel, 405, "RESOURCE_LOCKED - another's", "queue.declare")
-      else
-        peer.holder:refuse(look.channel, 404, "NOT_FOUND - no queue '" .. queue .. "' in vhost '/'", "queue.declare")
-      end
-    end
-
-    describe("once", function ()
-      it("is done when somebody was asked", function ()
-        local op = revoking()
-        asks(B3, B3)
-        assert.is_true(peer:result(op))
-        peer:pass(1)
-        peer.prober:silent()
-        peer.holder:silent()
-      end)
-
-      it("finds nobody, and believes it only behind a barrier", function ()
-        local op = revoking()
-        asks(B3, {})
-        assert.is_false(op:done())
-        peer.prober:barrier()
-        assert.is_false(op:done())
-        asks(B3, {})
-        peer:failed(op, "not_held", 'slot 3 of "images" is not held')
-      end)
-
-      it("asks whom it finds behind the barrier", function ()
-        local op = revoking()
-        asks(B3, {})
-        peer.prober:barrier()
-        asks(B3, B3)
-        assert.is_true(peer:result(op))
-      end)
-
-      it("looks again at a queue that is going away, until it is gone", function ()
-        local op = revoking()
-        asks(B3, { ["images-3-B"] = "nack" })
-        peer.prober:silent()
-        assert.is_false(op:done())
-        peer:pass(0.01)
-        asks(B3, {})
-        peer.prober:barrier()
-        asks(B3, {})
-        peer:failed(op, "not_held")
-      end)
-
-      it("gives up on a queue that refuses", function ()
-        local op, looks = revoking(), 0
-        peer:live(5, function ()
-          if peer.prober:next() ~= "nothing" then
-            asks(B3, { ["images-3-B"] = "nack" })
-            looks = looks + 1
-          end
-          return op:done()
-        end)
-        peer:failed(op, "unavailable", 'holders in "images" were not asked to release', "slot 3")
-        assert.equal(8, looks)
-      end)
-
-      it("asks nobody under an alarm, and says so", function ()
-        alarm()
-        local op = revoking()
-        passive_look("images-3-B", true)
-        peer:failed(op, "blocked", 'holders in "images" were not asked to release', "memory or disk alarm", "slot 3")
-        peer.prober:silent()
-      end)
-
-      it("sees under an alarm that there is nobody to ask", function ()
-        alarm()
-        local op = revoking()
-        passive_look("images-3-B", false)
-        peer.holder:barrier()
-        passive_look("images-3-B", false)
-        peer:failed(op, "not_held")
-        peer.prober:silent()
-      end)
-
-      it("asks when the alarm is over by the time somebody is seen", function ()
-        alarm()
-        local op = revoking()
-        peer.holder:opened()
-        local look = peer.holder:expect("queue.declare", { queue = "images-3-B", passive = true })
-        all_clear()
-        peer.holder:refuse(look.channel, 405, "RESOURCE_LOCKED - another's", "queue.declare")
-        asks(B3, B3)
-        assert.is_true(peer:result(op))
-      end)
-
-      it("does not count on a request that an alarm has met on its way", function ()
-        local op = revoking()
-        asks(B3)
-        alarm()
-        passive_look("images-3-B", true)
-        peer:failed(op, "blocked", "slot 3")
-      end)
-
-      it("is refused where publishing is, and permitted again later", function ()
-        for _ = 1, 2 do
-          local op = revoking()
-          local probes = asks(B3)
-          peer.prober:refuse(probes[1].channel, 403, "ACCESS_REFUSED - write access refused", "basic.publish")
-          peer:failed(op, "refused", 'holders in "images"', "write access refused")
-          peer.holder:silent()
-        end
-        local op = revoking()
-        asks(B3, {})
-        peer.prober:barrier() -- on the connection that asks, as nothing is denied any more
-        asks(B3, B3)
-        assert.is_true(peer:result(op))
-      end)
-
-      it("is told when nobody may look, under an alarm", function ()
-        alarm()
-        local op = revoking()
-        peer.holder:opened()
-        local look = peer.holder:expect("queue.declare", { queue = "images-3-B", passive = true })
-        peer.holder:refuse(look.channel, 403, "ACCESS_REFUSED - configure access refused", "queue.declare")
-        peer:failed(op, "refused", "this user may not ask for queues")
-      end)
-
-      it("opens what it needs, and fails with the connection", function ()
-        peer = Peer.new(way)
-        local op = revoking()
-        peer.holder:handshake()
-        assert.is_true(peer.prober:wanted())
-        peer.prober:handshake()
-        asks(B3)
-        peer.prober:down("timed out")
-        peer:failed(op, "unreachable", "timed out")
-      end)
-
-      it("is over in its time when there is no connection", function ()
-        peer = Peer.new(way, { timeout = 60 })
-        local op = revoking({ timeout = 2 })
-        peer:pass(2)
-        peer:failed(op, "timeout", 'slot 3 of "images"', "within 2 s")
-      end)
-
-      it("is over when the broker does not answer", function ()
-        local op = revoking()
-        asks(B3)
-        peer:pass(5)
-        peer:failed(op, "unreachable", "within 5 s")
-      end)
+  describe("once", function ()
+    it("is done when somebody was asked", function ()
+      local op = revoking()
+      asks(B3, B3)
+      assert.is_true(peer:result(op))
+      peer:pass(1)
+      peer.prober:silent()
+      peer.holder:silent()
     end)
 
-    describe("and waiting", function ()
-      it("asks with every look until nobody is there, and is then sure of it", function ()
-        local op = revoking({ wait = 10 })
-        for _ = 1, 4 do
-          asks(B3, B3)
-          peer.prober:silent()
-          assert.is_false(op:done())
-          peer:pass(1)
+    it("finds nobody, and believes it only behind a barrier", function ()
+      local op = revoking()
+      asks(B3, {})
+      assert.is_false(op:done())
+      peer.prober:barrier()
+      assert.is_false(op:done())
+      asks(B3, {})
+      peer:failed(op, "not_held", 'slot 3 of "images" is not held')
+    end)
+
+    it("asks whom it finds behind the barrier", function ()
+      local op = revoking()
+      asks(B3, {})
+      peer.prober:barrier()
+      asks(B3, B3)
+      assert.is_true(peer:result(op))
+    end)
+
+    it("looks again at a queue that is going away, until it is gone", function ()
+      local op = revoking()
+      asks(B3, { ["images-3-B"] = "nack" })
+      peer.prober:silent()
+      assert.is_false(op:done())
+      peer:pass(0.01)
+      asks(B3, {})
+      peer.prober:barrier()
+      asks(B3, {})
+      peer:failed(op, "not_held")
+    end)
+
+    it("gives up on a queue that refuses", function ()
+      local op, looks = revoking(), 0
+      peer:live(5, function ()
+        if peer.prober:next() ~= "nothing" then
+          asks(B3, { ["images-3-B"] = "nack" })
+          looks = looks + 1
         end
-        asks(B3, {})
-        peer.prober:barrier()
-        assert.is_false(op:done())
-        asks(B3, {})
-        assert.is_true(peer:result(op))
+        return op:done()
       end)
+      peer:failed(op, "unavailable", 'holders in "images" were not asked to release', "slot 3")
+      assert.equal(8, looks)
+    end)
 
-      it("is done at once where nobody is", function ()
-        local op = revoking({ wait = 10 })
-        asks(B3, {})
-        peer.prober:barrier()
-        asks(B3, {})
-        assert.is_true(peer:result(op))
-      end)
+    it("asks nobody under an alarm, and says so", function ()
+      alarm()
+      local op = revoking()
+      passive_look("images-3-B", true)
+      peer:failed(op, "blocked", 'holders in "images" were not asked to release', "memory or disk alarm", "slot 3")
+      peer.prober:silent()
+    end)
 
-      it("names the slot when the time is over, and says that its holder was asked", function ()
-        local op = revoking({ wait = 4, timeout = 1 })
-        peer:live(3.9, function ()
-          if peer.prober:next() ~= "nothing" then asks(B3, B3) end
-        end)
-        assert.is_false(op:done())
-        peer:pass(0.1)
-        peer:failed(op, "timeout", 'still held in "images" after 4 s: slot 3; its holder was asked to release it')
-      end)
+    it("sees under an alarm that there is nobody to ask", function ()
+      alarm()
+      local op = revoking()
+      passive_look("images-3-B", false)
+      peer.holder:barrier()
+      passive_look("images-3-B", false)
+      peer:failed(op, "not_held")
+      peer.prober:silent()
+    end)
 
-      it("has all its time for that, however long connecting took", function ()
-        peer = Peer.new(way)
-        local op = revoking({ wait = 1 })
-        peer:pass(3)
-        peer.holder:handshake()
-        peer.prober:handshake()
-        asks(B3, B3)
-        peer:pass(0.9)
-        assert.is_false(op:done())
-        peer:pass(0.1)
-        peer:failed(op, "timeout", "after 1 s")
-      end)
+    it("asks when the alarm is over by the time somebody is seen", function ()
+      alarm()
+      local op = revoking()
+      peer.holder:opened()
+      local look = peer.holder:expect("queue.declare", { queue = "images-3-B", passive = true })
+      all_clear()
+      peer.holder:refuse(look.channel, 405, "RESOURCE_LOCKED - another's", "queue.declare")
+      asks(B3, B3)
+      assert.is_true(peer:result(op))
+    end)
 
-      it("says that nobody was asked when none is known to have been", function ()
-        local op = revoking({ wait = 2 })
-        asks(B3)
-        peer:pass(2)
-        peer:failed(op, "timeout", "slot 3; no holder is known to have been asked to release it")
-      end)
+    it("does not count on a request that an alarm has met on its way", function ()
+      local op = revoking()
+      asks(B3)
+      alarm()
+      passive_look("images-3-B", true)
+      peer:failed(op, "blocked", "slot 3")
+    end)
 
-      it("only looks under an alarm, and says so in the end", function ()
-        alarm()
-        local op = revoking({ wait = 2 })
-        peer:live(2, function ()
-          if peer.holder:next() ~= "nothing" then passive_look("images-3-B", true) end
-        end)
-        peer:failed(op, "timeout", "slot 3; no holder is known to have been asked to release it, as the " ..
-          "broker reads no publishers (memory or disk alarm)")
-        peer.prober:silent()
-      end)
-
-      it("asks as soon as the alarm is over", function ()
-        alarm()
-        local op = revoking({ wait = 10 })
-        passive_look("images-3-B", true)
-        all_clear()
-        peer:pass(1)
-        asks(B3, B3)
-        peer:pass(10)
-        peer:failed(op, "timeout", "its holder was asked")
-      end)
-
-      it("goes on looking when an alarm meets a request", function ()
-        local op = revoking({ wait = 10 })
-        asks(B3)
-        alarm()
-        passive_look("images-3-B", true)
-        peer:pass(1)
-        passive_look("images-3-B", false)
-        peer.holder:barrier()
-        passive_look("images-3-B", false)
-        assert.is_true(peer:result(op))
-        peer.prober:silent()
-      end)
-
-      it("is refused where publishing is", function ()
-        local op = revoking({ wait = 10 })
+    it("is refused where publishing is, and permitted again later", function ()
+      for _ = 1, 2 do
+        local op = revoking()
         local probes = asks(B3)
         peer.prober:refuse(probes[1].channel, 403, "ACCESS_REFUSED - write access refused", "basic.publish")
-        peer:failed(op, "refused", "write access refused")
-      end)
-
-      it("can be abandoned at every step", function ()
-        for step = 1, 5 do
-          open()
-          local op = revoking({ wait = 10 })
-          if step == 2 then asks(B3, B3) end
-          if step >= 3 then asks(B3, {}) end
-          if step >= 4 then peer.prober:barrier() end
-          if step == 5 then asks(B3) end
-          op:drop()
-          peer.prober:ignore()
-          peer.prober:send{ channel = 0, heartbeat = true }
-          peer:pass(5)
-          peer.prober:silent()
-          assert.equal("open", peer.prober:state())
-        end
-      end)
-
-      it("asks all of a list of slots", function ()
-        local op = peer.session:wait_released("images", { revoke = true, timeout = 3 }, { 2, 3 })
-        asks({ "images-2-B", "images-3-B" }, B3)
-        peer:pass(3)
-        peer:failed(op, "timeout", "after 3 s: slot 3; holders were asked to release them")
-      end)
-
-      it("lists so many slots, and asks so many holders, as there is room to tell", function ()
-        local list = {}
-        for i = 1, 300 do list[i] = i end
-        local op = peer.session:wait_released("images", { revoke = true, timeout = 3 }, list)
-        peer.prober:ignore()
-        peer:pass(3)
-        peer:failed(op, "timeout", "slot 1 2 3 ", " 60 ", " and more; no holder is known")
-      end)
-    end)
-
-    it("without its being wanted does not happen", function ()
-      peer.session:wait_released("images", {}, { 3 })
-      local probes = peer.prober:probes()
-      assert.is_nil(probes[1].properties.type)
-    end)
-
-    describe("after a removal", function ()
-      -- Slots 3 and 2 of three are removed; the mutex is given back.
-      local function removed(options, action, amount)
-        local op, mutex = begin(peer, action or "remove", amount or 2, options, slots(1, 2, 3))
-        local is_all = action == "destroy"
-        deletes(peer, mutex, is_all and slots(3, 2, 1) or slots(3, 2), is_all)
-        if not is_all then scene.finds_bell(peer, 3) end
-        peer.prober:silent()
-        peer.holder:delete("images-admin", mutex.channel)
-        return op
+        peer:failed(op, "refused", 'holders in "images"', "write access refused")
+        peer.holder:silent()
       end
+      local op = revoking()
+      asks(B3, {})
+      peer.prober:barrier() -- on the connection that asks, as nothing is denied any more
+      asks(B3, B3)
+      assert.is_true(peer:result(op))
+    end)
 
-      local OF_3_AND_2 = { "images-3-B", "images-2-B" }
+    it("is told when nobody may look, under an alarm", function ()
+      alarm()
+      local op = revoking()
+      peer.holder:opened()
+      local look = peer.holder:expect("queue.declare", { queue = "images-3-B", passive = true })
+      peer.holder:refuse(look.channel, 403, "ACCESS_REFUSED - configure access refused", "queue.declare")
+      peer:failed(op, "refused", "this user may not ask for queues")
+    end)
 
-      it("happens once, to all who hold", function ()
-        local op = removed({ revoke = true })
-        asks(OF_3_AND_2, OF_3_AND_2)
-        assert.equal(1, peer:result(op))
-        peer:pass(1)
-        peer.prober:silent()
-      end)
+    it("opens what it needs, and fails with the connection", function ()
+      peer = Peer.new()
+      local op = revoking()
+      peer.holder:handshake()
+      assert.is_true(peer.prober:wanted())
+      peer.prober:handshake()
+      asks(B3)
+      peer.prober:down("timed out")
+      peer:failed(op, "unreachable", "timed out")
+    end)
 
-      it("happens once more, behind a barrier, when somebody was not seen", function ()
-        for _, seen in ipairs{ {}, B2 } do
-          open()
-          local op = removed({ revoke = true })
-          asks(OF_3_AND_2, seen)
-          peer.prober:barrier()
-          assert.is_false(op:done())
-          asks(OF_3_AND_2, seen)
-          assert.equal(1, peer:result(op))
-        end
-      end)
+    it("is over in its time when there is no connection", function ()
+      peer = Peer.new(nil, { timeout = 60 })
+      local op = revoking({ timeout = 2 })
+      peer:pass(2)
+      peer:failed(op, "timeout", 'slot 3 of "images"', "within 2 s")
+    end)
 
-      it("happens until nobody holds", function ()
-        local op = removed({ revoke = true, wait = 5 })
-        asks(OF_3_AND_2, B2)
-        peer:pass(1)
-        asks(OF_3_AND_2, {})
-        peer.prober:barrier()
-        asks(OF_3_AND_2, {})
-        assert.equal(1, peer:result(op))
-      end)
-
-      it("happens in resize and destroy as well", function ()
-        for action, amount in pairs{ resize = 1, destroy = 0 } do
-          open()
-          local op = removed({ revoke = true }, action, amount)
-          local all = action == "resize" and OF_3_AND_2 or { "images-3-B", "images-2-B", "images-1-B" }
-          asks(all, all)
-          assert.equal(action == "resize" and 1 or true, peer:result(op))
-        end
-      end)
-
-      it("is over when the time is, with the slots removed", function ()
-        local op = removed({ revoke = true, wait = 5 })
-        asks(OF_3_AND_2, B2)
-        peer:pass(5)
-        local message = peer:failed(op, "timeout",
-          "after 5 s: slot 2; holders were asked to release them; the slots to remove are removed")
-        assert.is_nil(message:find("resize", 1, true))
-      end)
-
-      it("fails under an alarm if somebody holds, with the slots removed", function ()
-        local op = removed({ revoke = true })
-        asks(OF_3_AND_2)
-        alarm()
-        local looks = {}
-        for i, queue in ipairs(OF_3_AND_2) do
-          looks[i] = peer.holder:expect("queue.declare", { queue = queue, passive = true }) -- on pooled channels
-        end
-        for _, look in ipairs(looks) do
-          assert.is_false(op:done())
-          peer.holder:refuse(look.channel, 405, "RESOURCE_LOCKED - another's", "queue.declare")
-        end
-        peer:failed(op, "blocked", "slot 3 2; the slots to remove are removed")
-      end)
-
-      it("names those alone whose queues refuse", function ()
-        local op = removed({ revoke = true })
-        peer:live(5, function ()
-          if peer.prober:next() ~= "nothing" then
-            asks(OF_3_AND_2, { "images-3-B", ["images-2-B"] = "nack" })
-          end
-          return op:done()
-        end)
-        local message = peer:failed(op, "unavailable", ": slot 2; the slots to remove are removed")
-        assert.is_nil(message:find("3", 1, true))
-      end)
-
-      it("is refused where publishing is, with the slots removed", function ()
-        local op = removed({ revoke = true })
-        local probes = asks(OF_3_AND_2)
-        peer.prober:refuse(probes[1].channel, 403, "ACCESS_REFUSED - write access refused", "basic.publish")
-        peer:failed(op, "refused", "write access refused; the slots to remove are removed")
-      end)
-
-      it("does not happen when nothing was removed", function ()
-        local op, mutex = begin(peer, "resize", 3, { revoke = true, wait = 5 }, slots(1, 2, 3))
-        scene.finds_bell(peer, 3)
-        scene.leaves(peer, mutex)
-        assert.equal(3, peer:result(op))
-      end)
+    it("is over when the broker does not answer", function ()
+      local op = revoking()
+      asks(B3)
+      peer:pass(5)
+      peer:failed(op, "unreachable", "within 5 s")
     end)
   end)
-end
+
+  describe("and waiting", function ()
+    it("asks with every look until nobody is there, and is then sure of it", function ()
+      local op = revoking({ wait = 10 })
+      for _ = 1, 4 do
+        asks(B3, B3)
+        peer.prober:silent()
+        assert.is_false(op:done())
+        peer:pass(1)
+      end
+      asks(B3, {})
+      peer.prober:barrier()
+      assert.is_false(op:done())
+      asks(B3, {})
+      assert.is_true(peer:result(op))
+    end)
+
+    it("is done at once where nobody is", function ()
+      local op = revoking({ wait = 10 })
+      asks(B3, {})
+      peer.prober:barrier()
+      asks(B3, {})
+      assert.is_true(peer:result(op))
+    end)
+
+    it("names the slot when the time is over, and says that its holder was asked", function ()
+      local op = revoking({ wait = 4, timeout = 1 })
+      peer:live(3.9, function ()
+        if peer.prober:next() ~= "nothing" then asks(B3, B3) end
+      end)
+      assert.is_false(op:done())
+      peer:pass(0.1)
+      peer:failed(op, "timeout", 'still held in "images" after 4 s: slot 3; its holder was asked to release it')
+    end)
+
+    it("has all its time for that, however long connecting took", function ()
+      peer = Peer.new()
+      local op = revoking({ wait = 1 })
+      peer:pass(3)
+      peer.holder:handshake()
+      peer.prober:handshake()
+      asks(B3, B3)
+      peer:pass(0.9)
+      assert.is_false(op:done())
+      peer:pass(0.1)
+      peer:failed(op, "timeout", "after 1 s")
+    end)
+
+    it("says that nobody was asked when none is known to have been", function ()
+      local op = revoking({ wait = 2 })
+      asks(B3)
+      peer:pass(2)
+      peer:failed(op, "timeout", "slot 3; no holder is known to have been asked to release it")
+    end)
+
+    it("only looks under an alarm, and says so in the end", function ()
+      alarm()
+      local op = revoking({ wait = 2 })
+      peer:live(2, function ()
+        if peer.holder:next() ~= "nothing" then passive_look("images-3-B", true) end
+      end)
+      peer:failed(op, "timeout", "slot 3; no holder is known to have been asked to release it, as the " ..
+        "broker reads no publishers (memory or disk alarm)")
+      peer.prober:silent()
+    end)
+
+    it("asks as soon as the alarm is over", function ()
+      alarm()
+      local op = revoking({ wait = 10 })
+      passive_look("images-3-B", true)
+      all_clear()
+      peer:pass(1)
+      asks(B3, B3)
+      peer:pass(10)
+      peer:failed(op, "timeout", "its holder was asked")
+    end)
+
+    it("goes on looking when an alarm meets a request", function ()
+      local op = revoking({ wait = 10 })
+      asks(B3)
+      alarm()
+      passive_look("images-3-B", true)
+      peer:pass(1)
+      passive_look("images-3-B", false)
+      peer.holder:barrier()
+      passive_look("images-3-B", false)
+      assert.is_true(peer:result(op))
+      peer.prober:silent()
+    end)
+
+    it("is refused where publishing is", function ()
+      local op = revoking({ wait = 10 })
+      local probes = asks(B3)
+      peer.prober:refuse(probes[1].channel, 403, "ACCESS_REFUSED - write access refused", "basic.publish")
+      peer:failed(op, "refused", "write access refused")
+    end)
+
+    it("can be abandoned at every step", function ()
+      for step = 1, 5 do
+        open()
+        local op = revoking({ wait = 10 })
+        if step == 2 then asks(B3, B3) end
+        if step >= 3 then asks(B3, {}) end
+        if step >= 4 then peer.prober:barrier() end
+        if step == 5 then asks(B3) end
+        op:drop()
+        peer.prober:ignore()
+        peer.prober:send{ channel = 0, heartbeat = true }
+        peer:pass(5)
+        peer.prober:silent()
+        assert.equal("open", peer.prober:state())
+      end
+    end)
+
+    it("asks all of a list of slots", function ()
+      local op = peer.session:wait_released("images", { revoke = true, timeout = 3 }, { 2, 3 })
+      asks({ "images-2-B", "images-3-B" }, B3)
+      peer:pass(3)
+      peer:failed(op, "timeout", "after 3 s: slot 3; holders were asked to release them")
+    end)
+
+    it("lists so many slots, and asks so many holders, as there is room to tell", function ()
+      local list = {}
+      for i = 1, 300 do list[i] = i end
+      local op = peer.session:wait_released("images", { revoke = true, timeout = 3 }, list)
+      peer.prober:ignore()
+      peer:pass(3)
+      peer:failed(op, "timeout", "slot 1 2 3 ", " 60 ", " and more; no holder is known")
+    end)
+  end)
+
+  it("without its being wanted does not happen", function ()
+    peer.session:wait_released("images", {}, { 3 })
+    local probes = peer.prober:probes()
+    assert.is_nil(probes[1].properties.type)
+  end)
+
+  describe("after a removal", function ()
+    -- Slots 3 and 2 of three are removed; the mutex is given back.
+    local function removed(options, action, amount)
+      local op, mutex = begin(peer, action or "remove", amount or 2, options, slots(1, 2, 3))
+      local is_all = action == "destroy"
+      deletes(peer, mutex, is_all and slots(3, 2, 1) or slots(3, 2), is_all)
+      if not is_all then scene.finds_bell(peer, 3) end
+      peer.prober:silent()
+      peer.holder:delete("images-admin", mutex.channel)
+      return op
+    end
+
+    local OF_3_AND_2 = { "images-3-B", "images-2-B" }
+
+    it("happens once, to all who hold", function ()
+      local op = removed({ revoke = true })
+      asks(OF_3_AND_2, OF_3_AND_2)
+      assert.equal(1, peer:result(op))
+      peer:pass(1)
+      peer.prober:silent()
+    end)
+
+    it("happens once more, behind a barrier, when somebody was not seen", function ()
+      for _, seen in ipairs{ {}, B2 } do
+        open()
+        local op = removed({ revoke = true })
+        asks(OF_3_AND_2, seen)
+        peer.prober:barrier()
+        assert.is_false(op:done())
+        asks(OF_3_AND_2, seen)
+        assert.equal(1, peer:result(op))
+      end
+    end)
+
+    it("happens until nobody holds", function ()
+      local op = removed({ revoke = true, wait = 5 })
+      asks(OF_3_AND_2, B2)
+      peer:pass(1)
+      asks(OF_3_AND_2, {})
+      peer.prober:barrier()
+      asks(OF_3_AND_2, {})
+      assert.equal(1, peer:result(op))
+    end)
+
+    it("happens in resize and destroy as well", function ()
+      for action, amount in pairs{ resize = 1, destroy = 0 } do
+        open()
+        local op = removed({ revoke = true }, action, amount)
+        local all = action == "resize" and OF_3_AND_2 or { "images-3-B", "images-2-B", "images-1-B" }
+        asks(all, all)
+        assert.equal(action == "resize" and 1 or true, peer:result(op))
+      end
+    end)
+
+    it("is over when the time is, with the slots removed", function ()
+      local op = removed({ revoke = true, wait = 5 })
+      asks(OF_3_AND_2, B2)
+      peer:pass(5)
+      local message = peer:failed(op, "timeout",
+        "after 5 s: slot 2; holders were asked to release them; the slots to remove are removed")
+      assert.is_nil(message:find("resize", 1, true))
+    end)
+
+    it("fails under an alarm if somebody holds, with the slots removed", function ()
+      local op = removed({ revoke = true })
+      asks(OF_3_AND_2)
+      alarm()
+      local looks = {}
+      for i, queue in ipairs(OF_3_AND_2) do
+        looks[i] = peer.holder:expect("queue.declare", { queue = queue, passive = true }) -- on pooled channels
+      end
+      for _, look in ipairs(looks) do
+        assert.is_false(op:done())
+        peer.holder:refuse(look.channel, 405, "RESOURCE_LOCKED - another's", "queue.declare")
+      end
+      peer:failed(op, "blocked", "slot 3 2; the slots to remove are removed")
+    end)
+
+    it("names those alone whose queues refuse", function ()
+      local op = removed({ revoke = true })
+      peer:live(5, function ()
+        if peer.prober:next() ~= "nothing" then
+          asks(OF_3_AND_2, { "images-3-B", ["images-2-B"] = "nack" })
+        end
+        return op:done()
+      end)
+      local message = peer:failed(op, "unavailable", ": slot 2; the slots to remove are removed")
+      assert.is_nil(message:find("3", 1, true))
+    end)
+
+    it("is refused where publishing is, with the slots removed", function ()
+      local op = removed({ revoke = true })
+      local probes = asks(OF_3_AND_2)
+      peer.prober:refuse(probes[1].channel, 403, "ACCESS_REFUSED - write access refused", "basic.publish")
+      peer:failed(op, "refused", "write access refused; the slots to remove are removed")
+    end)
+
+    it("does not happen when nothing was removed", function ()
+      local op, mutex = begin(peer, "resize", 3, { revoke = true, wait = 5 }, slots(1, 2, 3))
+      scene.finds_bell(peer, 3)
+      scene.leaves(peer, mutex)
+      assert.equal(3, peer:result(op))
+    end)
+  end)
+end)

@@ -8,320 +8,318 @@ local unpack = table.unpack or unpack
 
 local slots = scene.slots
 
-for _, way in ipairs(Peer.all_ways) do
-  describe("a survey, fed " .. way, function ()
-    local peer
+describe("a survey", function ()
+  local peer
 
-    local function open(settings) peer = Peer.open(way, settings) end
+  local function open(settings) peer = Peer.open(nil, settings) end
 
-    before_each(function () open() end)
+  before_each(function () open() end)
 
-    local function counted(exists)
-      open()
-      local op = peer.session:administer("slots", "images", {})
-      scene.survey(peer, exists)
-      peer.holder:silent()
-      return op
+  local function counted(exists)
+    open()
+    local op = peer.session:administer("slots", "images", {})
+    scene.survey(peer, exists)
+    peer.holder:silent()
+    return op
+  end
+
+  it("counts the slots in a row, without the mutex", function ()
+    local op = counted(scene.row(1, 5))
+    assert.equal(5, peer:result(op))
+  end)
+
+  it("counts none where there are none", function ()
+    local op = counted{}
+    assert.equal(0, peer:result(op))
+  end)
+
+  it("asks in windows that double up to 512, until one is empty", function ()
+    peer = Peer.open("whole")
+    local op = peer.session:administer("slots", "images", {})
+    local exists, sizes = scene.row(1, 1600), {}
+    while peer.prober:next() ~= "nothing" do table.insert(sizes, #peer.prober:look(exists)) end
+    assert.same({ 16, 32, 64, 128, 256, 512, 512, 512, 512 }, sizes)
+    peer.holder:again{ "images-1601-A" }
+    assert.equal(1600, peer:result(op))
+  end)
+
+  it("calls a gap a conflict, and names it", function ()
+    local op = counted(slots(1, 2, 5))
+    peer:failed(op, "conflict", '"images-5-A" exists', '"images-3-A" does not', "repair()")
+  end)
+
+  it("counts a slot that refuses probes as one that exists", function ()
+    local op = counted{ "images-1-A", ["images-2-A"] = "nack", "images-3-A" }
+    assert.equal(3, peer:result(op))
+  end)
+
+  describe("with slots whose node is down, which seem to be absent until they are declared passively", function ()
+    -- The slots given exist: number = "down" if the node is.
+    local function with(states)
+      local exists = {}
+      for slot, state in pairs(states) do
+        local queue = slots(slot)[1]
+        if state == "down" then exists[queue] = state else table.insert(exists, queue) end
+      end
+      return exists
     end
 
-    it("counts the slots in a row, without the mutex", function ()
-      local op = counted(scene.row(1, 5))
-      assert.equal(5, peer:result(op))
-    end)
+    local function all_down(from, to)
+      local exists = {}
+      for _, queue in ipairs(scene.row(from, to)) do exists[queue] = "down" end
+      return exists
+    end
 
-    it("counts none where there are none", function ()
-      local op = counted{}
-      assert.equal(0, peer:result(op))
-    end)
-
-    it("asks in windows that double up to 512, until one is empty", function ()
-      peer = Peer.open("whole")
-      local op = peer.session:administer("slots", "images", {})
-      local exists, sizes = scene.row(1, 1600), {}
-      while peer.prober:next() ~= "nothing" do table.insert(sizes, #peer.prober:look(exists)) end
-      assert.same({ 16, 32, 64, 128, 256, 512, 512, 512, 512 }, sizes)
-      peer.holder:again{ "images-1601-A" }
-      assert.equal(1600, peer:result(op))
-    end)
-
-    it("calls a gap a conflict, and names it", function ()
-      local op = counted(slots(1, 2, 5))
-      peer:failed(op, "conflict", '"images-5-A" exists', '"images-3-A" does not', "repair()")
-    end)
-
-    it("counts a slot that refuses probes as one that exists", function ()
-      local op = counted{ "images-1-A", ["images-2-A"] = "nack", "images-3-A" }
+    it("counts them at the end of the row", function ()
+      local op = counted(with{ true, true, "down" })
       assert.equal(3, peer:result(op))
     end)
 
-    describe("with slots whose node is down, which seem to be absent until they are declared passively", function ()
-      -- The slots given exist: number = "down" if the node is.
-      local function with(states)
-        local exists = {}
-        for slot, state in pairs(states) do
-          local queue = slots(slot)[1]
-          if state == "down" then exists[queue] = state else table.insert(exists, queue) end
-        end
-        return exists
+    it("counts them in the middle of the row", function ()
+      local op = counted(with{ true, "down", true, "down", "down", true })
+      assert.equal(6, peer:result(op))
+    end)
+
+    it("counts them at its beginning", function ()
+      local op = counted(with{ "down", true })
+      assert.equal(2, peer:result(op))
+    end)
+
+    it("counts a whole row of them, some more at a time, and looks past the windows seen before", function ()
+      for _, size in ipairs{ 1, 2, 15, 16, 17, 48, 49, 150 } do
+        local op = counted(all_down(1, size))
+        assert.equal(size, peer:result(op))
       end
-
-      local function all_down(from, to)
-        local exists = {}
-        for _, queue in ipairs(scene.row(from, to)) do exists[queue] = "down" end
-        return exists
-      end
-
-      it("counts them at the end of the row", function ()
-        local op = counted(with{ true, true, "down" })
-        assert.equal(3, peer:result(op))
-      end)
-
-      it("counts them in the middle of the row", function ()
-        local op = counted(with{ true, "down", true, "down", "down", true })
-        assert.equal(6, peer:result(op))
-      end)
-
-      it("counts them at its beginning", function ()
-        local op = counted(with{ "down", true })
-        assert.equal(2, peer:result(op))
-      end)
-
-      it("counts a whole row of them, some more at a time, and looks past the windows seen before", function ()
-        for _, size in ipairs{ 1, 2, 15, 16, 17, 48, 49, 150 } do
-          local op = counted(all_down(1, size))
-          assert.equal(size, peer:result(op))
-        end
-      end)
-
-      it("asks for one slot, and for more only if that is not absent", function ()
-        local op = peer.session:administer("slots", "images", {})
-        peer.prober:look(scene.row(1, 2))
-        peer.prober:look{}
-        peer.holder:again(slots(3), all_down(3, 3))
-        peer.holder:again(slots(4, 5), all_down(4, 4))
-        peer.holder:silent()
-        assert.equal(4, peer:result(op))
-      end)
-
-      it("still calls a gap a conflict, of a slot that is absent in truth", function ()
-        local op = counted(with{ true, "down", [5] = "down", [6] = true })
-        peer:failed(op, "conflict", '"images-6-A" exists', '"images-3-A" does not')
-      end)
-
-      it("shows them as slots that exist", function ()
-        local op = peer.session:administer("status", "images", {})
-        local exists = with{ true, "down", true, [5] = "down", [6] = true }
-        table.insert(exists, "images-2-B")
-        scene.survey(peer, exists)
-        local function slot(is, held) return { exists = is, held = held } end
-        assert.same({ slot(true, false), slot(true, true), slot(true, false), slot(false, false), slot(true, false),
-          slot(true, false) }, peer:result(op))
-      end)
-
-      it("counts one that was made between the two questions", function ()
-        local op = peer.session:administer("slots", "images", {})
-        peer.prober:look(scene.row(1, 2))
-        peer.prober:look{}
-        peer.holder:again(slots(3), { ["images-3-A"] = true })
-        peer.holder:again(slots(4, 5))
-        assert.equal(3, peer:result(op))
-      end)
-
-      it("decides nothing when the holder is lost, or the broker denies the question", function ()
-        for code, answer in pairs{
-          unreachable = function () peer.holder:down("timed out") end,
-          refused = function (look) peer.holder:refuse(look.channel, 403, "ACCESS_REFUSED", "queue.declare") end,
-        } do
-          open()
-          local op = peer.session:administer("slots", "images", {})
-          peer.prober:look{}
-          peer.prober:look{}
-          peer.holder:opened()
-          answer(peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true }))
-          peer:failed(op, code)
-        end
-      end)
-
-      it("is not kept by the prober, lost meanwhile, which it no longer needs", function ()
-        local op = peer.session:administer("slots", "images", {})
-        peer.prober:look{}
-        peer.prober:look{}
-        peer.prober:down("timed out")
-        peer.holder:again(slots(1))
-        assert.equal(0, peer:result(op))
-      end)
-
-      it("can be abandoned while it asks", function ()
-        local op = peer.session:administer("slots", "images", {})
-        peer.prober:look{}
-        peer.prober:look{}
-        local channel = peer.holder:opened()
-        peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true })
-        op:drop()
-        peer.holder:closes(channel)
-        peer.holder:silent()
-      end)
     end)
 
-    it("opens what it needs first", function ()
-      peer = Peer.new(way)
+    it("asks for one slot, and for more only if that is not absent", function ()
       local op = peer.session:administer("slots", "images", {})
-      assert.is_true(peer.holder:wanted())
-      peer.holder:handshake()
-      assert.is_true(peer.prober:wanted())
-      peer.prober:handshake()
+      peer.prober:look(scene.row(1, 2))
       peer.prober:look{}
-      peer.prober:look{}
-      peer.holder:again{ "images-1-A" }
-      assert.equal(0, peer:result(op))
+      peer.holder:again(slots(3), all_down(3, 3))
+      peer.holder:again(slots(4, 5), all_down(4, 4))
+      peer.holder:silent()
+      assert.equal(4, peer:result(op))
     end)
 
-    it("decides nothing when the connection is lost in the middle", function ()
-      local op = peer.session:administer("slots", "images", {})
-      local probes = peer.prober:probes()
-      peer.prober:answer({ probes[1], probes[2] }, slots(1))
-      peer.prober:down("timed out")
-      peer:failed(op, "unreachable", "timed out")
+    it("still calls a gap a conflict, of a slot that is absent in truth", function ()
+      local op = counted(with{ true, "down", [5] = "down", [6] = true })
+      peer:failed(op, "conflict", '"images-6-A" exists', '"images-3-A" does not')
     end)
 
-    it("decides nothing when the holder is lost between two windows, and connected anew by another", function ()
-      local op = peer.session:administer("slots", "images", {})
-      local probes = peer.prober:probes()
-      peer.holder:down("timed out")
-      peer.session:open()
-      peer.holder:attach()
-      peer.prober:answer(probes, scene.row(1, 16))
-      peer:failed(op, "unreachable")
-    end)
-
-    it("gives up at its deadline", function ()
-      local op = peer.session:administer("slots", "images", { timeout = 2 })
-      peer:pass(1.9)
-      assert.is_false(op:done())
-      peer:pass(0.1)
-      peer:failed(op, "timeout")
-    end)
-
-    it("shows what is held, gaps and strays and all", function ()
+    it("shows them as slots that exist", function ()
       local op = peer.session:administer("status", "images", {})
-      local names = scene.survey(peer, { "images-1-A", "images-1-B", "images-2-A", "images-4-B", "images-6-A" })
-      assert.same({ "images-1-A", "images-1-B", "images-2-A", "images-2-B" }, { unpack(names, 1, 4) })
-      local function slot(exists, held) return { exists = exists, held = held } end
-      assert.same({ slot(true, true), slot(true, false), slot(false, false), slot(false, true), slot(false, false),
+      local exists = with{ true, "down", true, [5] = "down", [6] = true }
+      table.insert(exists, "images-2-B")
+      scene.survey(peer, exists)
+      local function slot(is, held) return { exists = is, held = held } end
+      assert.same({ slot(true, false), slot(true, true), slot(true, false), slot(false, false), slot(true, false),
         slot(true, false) }, peer:result(op))
     end)
 
-    it("shows nothing where there is nothing", function ()
-      local op = peer.session:administer("status", "images", {})
-      scene.survey(peer, {})
-      assert.same({}, peer:result(op))
-    end)
-  end)
-
-  describe("waiting for holders, fed " .. way, function ()
-    local peer
-
-    local function open(settings) peer = Peer.open(way, settings) end
-
-    before_each(function () open() end)
-
-    it("asks for B alone, passes a barrier and asks again, as absence decides", function ()
-      local op = peer.session:wait_released("images", {}, { 6, 8 })
-      assert.same({ "images-6-B", "images-8-B" }, peer.prober:look{})
-      assert.is_false(op:done())
-      assert.matches("^images%-scratch%-%x+$", peer.prober:barrier())
-      assert.is_false(op:done())
-      assert.same({ "images-6-B", "images-8-B" }, peer.prober:look{})
-      assert.is_true(peer:result(op))
-      peer.holder:silent()
-    end)
-
-    it("goes on waiting for a holder that shows up behind the barrier, and passes another one then", function ()
-      local op = peer.session:wait_released("images", {}, { 6 })
+    it("counts one that was made between the two questions", function ()
+      local op = peer.session:administer("slots", "images", {})
+      peer.prober:look(scene.row(1, 2))
       peer.prober:look{}
-      peer.prober:barrier()
-      peer.prober:look{ "images-6-B" }
-      assert.is_false(op:done())
-      peer.prober:silent()
-      peer:pass(1)
-      peer.prober:look{}
-      peer.prober:barrier()
-      peer.prober:look{}
-      assert.is_true(peer:result(op))
+      peer.holder:again(slots(3), { ["images-3-A"] = true })
+      peer.holder:again(slots(4, 5))
+      assert.equal(3, peer:result(op))
     end)
 
-    it("passes the barrier elsewhere when an alarm comes in between", function ()
-      local op = peer.session:wait_released("images", {}, { 6 })
-      peer.prober:look{}
-      peer.prober:opened()
-      peer.prober:expect("queue.declare", { exclusive = true })
-      peer.prober:expect("queue.delete")
-      peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
-      peer.prober:expect("channel.close")
-      assert.is_false(op:done())
-      assert.matches("^images%-scratch%-%x+$", peer.holder:barrier())
-      assert.is_false(op:done())
-      local look = peer.holder:expect("queue.declare", { queue = "images-6-B", passive = true })
-      peer.holder:refuse(look.channel, 404, "NOT_FOUND - no queue 'images-6-B' in vhost '/'", "queue.declare")
-      assert.is_true(peer:result(op))
-      peer.prober:silent()
-    end)
-
-    it("decides nothing when the holder is lost at the barrier, and connected anew by another", function ()
-      local op = peer.session:wait_released("images", {}, { 6 })
-      peer.prober:look{}
-      peer.holder:down("timed out")
-      peer.session:open()
-      peer.holder:attach()
-      peer.prober:barrier()
-      peer:failed(op, "unreachable")
-    end)
-
-    it("takes a queue that is going away for one that is there", function ()
-      local op = peer.session:wait_released("images", {}, { 6 })
-      peer.prober:look{ ["images-6-B"] = "nack" }
-      peer.prober:silent()
-      assert.is_false(op:done())
-    end)
-
-    it("looks again after milliseconds at first, seldom in the end, and names whom it waited for in vain", function ()
-      local op, looks = peer.session:wait_released("images", { timeout = 4 }, { 2, 3, 4 }), 0
-      peer:live(4, function ()
-        if peer.prober:next() == "nothing" then return end
-        peer.prober:look{ "images-2-B", "images-4-B" }
-        looks = looks + 1
-      end)
-      assert.is_true(looks >= 12 and looks <= 28, looks .. " looks")
-      peer:failed(op, "timeout", 'still held in "images" after 4 s: slot 2 4')
-    end)
-
-    it("fails with the connection", function ()
-      local op = peer.session:wait_released("images", {}, { 2 })
-      peer.prober:look{ "images-2-B" }
-      peer.prober:down("timed out")
-      peer:pass(1)
-      peer:failed(op, "unreachable", "timed out")
-    end)
-
-    it("can be abandoned at every step", function ()
-      for step = 1, 4 do
-        local op = peer.session:wait_released("images", {}, { 2 })
-        if step == 2 then peer.prober:look{ "images-2-B" } end
-        if step >= 3 then peer.prober:look{} end
-        if step == 4 then peer.prober:barrier() end
-        op:drop()
-        peer.prober:ignore()
-        peer.prober:send{ channel = 0, heartbeat = true }
-        peer:pass(5)
-        peer.prober:silent()
-        assert.equal("open", peer.prober:state())
+    it("decides nothing when the holder is lost, or the broker denies the question", function ()
+      for code, answer in pairs{
+        unreachable = function () peer.holder:down("timed out") end,
+        refused = function (look) peer.holder:refuse(look.channel, 403, "ACCESS_REFUSED", "queue.declare") end,
+      } do
         open()
+        local op = peer.session:administer("slots", "images", {})
+        peer.prober:look{}
+        peer.prober:look{}
+        peer.holder:opened()
+        answer(peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true }))
+        peer:failed(op, code)
       end
     end)
 
-    it("for no slots at all is done at once", function ()
-      local op = peer.session:wait_released("images", {}, {})
-      assert.is_true(peer:result(op))
+    it("is not kept by the prober, lost meanwhile, which it no longer needs", function ()
+      local op = peer.session:administer("slots", "images", {})
+      peer.prober:look{}
+      peer.prober:look{}
+      peer.prober:down("timed out")
+      peer.holder:again(slots(1))
+      assert.equal(0, peer:result(op))
+    end)
+
+    it("can be abandoned while it asks", function ()
+      local op = peer.session:administer("slots", "images", {})
+      peer.prober:look{}
+      peer.prober:look{}
+      local channel = peer.holder:opened()
+      peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true })
+      op:drop()
+      peer.holder:closes(channel)
+      peer.holder:silent()
     end)
   end)
-end
+
+  it("opens what it needs first", function ()
+    peer = Peer.new()
+    local op = peer.session:administer("slots", "images", {})
+    assert.is_true(peer.holder:wanted())
+    peer.holder:handshake()
+    assert.is_true(peer.prober:wanted())
+    peer.prober:handshake()
+    peer.prober:look{}
+    peer.prober:look{}
+    peer.holder:again{ "images-1-A" }
+    assert.equal(0, peer:result(op))
+  end)
+
+  it("decides nothing when the connection is lost in the middle", function ()
+    local op = peer.session:administer("slots", "images", {})
+    local probes = peer.prober:probes()
+    peer.prober:answer({ probes[1], probes[2] }, slots(1))
+    peer.prober:down("timed out")
+    peer:failed(op, "unreachable", "timed out")
+  end)
+
+  it("decides nothing when the holder is lost between two windows, and connected anew by another", function ()
+    local op = peer.session:administer("slots", "images", {})
+    local probes = peer.prober:probes()
+    peer.holder:down("timed out")
+    peer.session:open()
+    peer.holder:attach()
+    peer.prober:answer(probes, scene.row(1, 16))
+    peer:failed(op, "unreachable")
+  end)
+
+  it("gives up at its deadline", function ()
+    local op = peer.session:administer("slots", "images", { timeout = 2 })
+    peer:pass(1.9)
+    assert.is_false(op:done())
+    peer:pass(0.1)
+    peer:failed(op, "timeout")
+  end)
+
+  it("shows what is held, gaps and strays and all", function ()
+    local op = peer.session:administer("status", "images", {})
+    local names = scene.survey(peer, { "images-1-A", "images-1-B", "images-2-A", "images-4-B", "images-6-A" })
+    assert.same({ "images-1-A", "images-1-B", "images-2-A", "images-2-B" }, { unpack(names, 1, 4) })
+    local function slot(exists, held) return { exists = exists, held = held } end
+    assert.same({ slot(true, true), slot(true, false), slot(false, false), slot(false, true), slot(false, false),
+      slot(true, false) }, peer:result(op))
+  end)
+
+  it("shows nothing where there is nothing", function ()
+    local op = peer.session:administer("status", "images", {})
+    scene.survey(peer, {})
+    assert.same({}, peer:result(op))
+  end)
+end)
+
+describe("waiting for holders", function ()
+  local peer
+
+  local function open(settings) peer = Peer.open(nil, settings) end
+
+  before_each(function () open() end)
+
+  it("asks for B alone, passes a barrier and asks again, as absence decides", function ()
+    local op = peer.session:wait_released("images", {}, { 6, 8 })
+    assert.same({ "images-6-B", "images-8-B" }, peer.prober:look{})
+    assert.is_false(op:done())
+    assert.matches("^images%-scratch%-%x+$", peer.prober:barrier())
+    assert.is_false(op:done())
+    assert.same({ "images-6-B", "images-8-B" }, peer.prober:look{})
+    assert.is_true(peer:result(op))
+    peer.holder:silent()
+  end)
+
+  it("goes on waiting for a holder that shows up behind the barrier, and passes another one then", function ()
+    local op = peer.session:wait_released("images", {}, { 6 })
+    peer.prober:look{}
+    peer.prober:barrier()
+    peer.prober:look{ "images-6-B" }
+    assert.is_false(op:done())
+    peer.prober:silent()
+    peer:pass(1)
+    peer.prober:look{}
+    peer.prober:barrier()
+    peer.prober:look{}
+    assert.is_true(peer:result(op))
+  end)
+
+  it("passes the barrier elsewhere when an alarm comes in between", function ()
+    local op = peer.session:wait_released("images", {}, { 6 })
+    peer.prober:look{}
+    peer.prober:opened()
+    peer.prober:expect("queue.declare", { exclusive = true })
+    peer.prober:expect("queue.delete")
+    peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
+    peer.prober:expect("channel.close")
+    assert.is_false(op:done())
+    assert.matches("^images%-scratch%-%x+$", peer.holder:barrier())
+    assert.is_false(op:done())
+    local look = peer.holder:expect("queue.declare", { queue = "images-6-B", passive = true })
+    peer.holder:refuse(look.channel, 404, "NOT_FOUND - no queue 'images-6-B' in vhost '/'", "queue.declare")
+    assert.is_true(peer:result(op))
+    peer.prober:silent()
+  end)
+
+  it("decides nothing when the holder is lost at the barrier, and connected anew by another", function ()
+    local op = peer.session:wait_released("images", {}, { 6 })
+    peer.prober:look{}
+    peer.holder:down("timed out")
+    peer.session:open()
+    peer.holder:attach()
+    peer.prober:barrier()
+    peer:failed(op, "unreachable")
+  end)
+
+  it("takes a queue that is going away for one that is there", function ()
+    local op = peer.session:wait_released("images", {}, { 6 })
+    peer.prober:look{ ["images-6-B"] = "nack" }
+    peer.prober:silent()
+    assert.is_false(op:done())
+  end)
+
+  it("looks again after milliseconds at first, seldom in the end, and names whom it waited for in vain", function ()
+    local op, looks = peer.session:wait_released("images", { timeout = 4 }, { 2, 3, 4 }), 0
+    peer:live(4, function ()
+      if peer.prober:next() == "nothing" then return end
+      peer.prober:look{ "images-2-B", "images-4-B" }
+      looks = looks + 1
+    end)
+    assert.is_true(looks >= 12 and looks <= 28, looks .. " looks")
+    peer:failed(op, "timeout", 'still held in "images" after 4 s: slot 2 4')
+  end)
+
+  it("fails with the connection", function ()
+    local op = peer.session:wait_released("images", {}, { 2 })
+    peer.prober:look{ "images-2-B" }
+    peer.prober:down("timed out")
+    peer:pass(1)
+    peer:failed(op, "unreachable", "timed out")
+  end)
+
+  it("can be abandoned at every step", function ()
+    for step = 1, 4 do
+      local op = peer.session:wait_released("images", {}, { 2 })
+      if step == 2 then peer.prober:look{ "images-2-B" } end
+      if step >= 3 then peer.prober:look{} end
+      if step == 4 then peer.prober:barrier() end
+      op:drop()
+      peer.prober:ignore()
+      peer.prober:send{ channel = 0, heartbeat = true }
+      peer:pass(5)
+      peer.prober:silent()
+      assert.equal("open", peer.prober:state())
+      open()
+    end
+  end)
+
+  it("for no slots at all is done at once", function ()
+    local op = peer.session:wait_released("images", {}, {})
+    assert.is_true(peer:result(op))
+  end)
+end)

@@ -3,438 +3,435 @@
 
 -- Acquiring a fast mutex: which requests it sends, when it rings, and what it leaves behind. Waiting and releasing are
 -- as for a permit: token_semaphore_spec, permit_spec.
-local Peer = require "spec.support.peer"
 local scene = require "spec.unit.tokens.permit_scene"
 
 local QUEUE = "images-fastmutex"
 local HELD = 'fast mutex "images" is held'
 
-for _, way in ipairs(Peer.all_ways) do
-  describe("a fast mutex, fed " .. way, function ()
-    local peer, mutex
+describe("a fast mutex", function ()
+  local peer, mutex
 
-    before_each(function ()
-      peer = scene.open(way)
-      mutex = peer.session:fast_mutex "images"
+  before_each(function ()
+    peer = scene.open()
+    mutex = peer.session:fast_mutex "images"
+  end)
+
+  local function acquire(...) return peer:keep(mutex:acquire(...)) end
+
+  -- The core declares and consumes. Returns { channel =, tag = }.
+  local function asks()
+    local holder = peer.holder
+    local opened = holder:next() == "channel.open" and holder:opened()
+    if holder:next() == "basic.qos" then
+      local qos = holder:expect("basic.qos", { prefetch_count = 1 })
+      holder:send{ channel = qos.channel, method = "basic.qos-ok" }
+    end
+    local declare = holder:expect("queue.declare", { queue = QUEUE, passive = false, durable = true,
+      exclusive = false, auto_delete = false, no_wait = false })
+    assert.same({ ["x-queue-type"] = "classic", ["x-single-active-consumer"] = true, ["x-max-length"] = 1,
+      ["x-overflow"] = "reject-publish", ["x-expires"] = 600000 }, declare.arguments)
+    local consume = holder:expect("basic.consume", { channel = declare.channel, queue = QUEUE, no_ack = false,
+      exclusive = false, no_wait = false })
+    if opened then assert.equal(opened, consume.channel) end
+    return { channel = consume.channel, tag = consume.consumer_tag, consume = consume }
+  end
+
+  -- The broker has declared it: so many tokens are ready, and so many consume.
+  local function declared(taker, tokens, consumers)
+    peer.holder:send{ channel = taker.channel, method = "queue.declare-ok", queue = QUEUE, message_count = tokens,
+      consumer_count = consumers }
+  end
+
+  -- The broker welcomes it, and has nothing for it.
+  local function is_welcome(taker, tokens, consumers)
+    declared(taker, tokens, consumers)
+    scene.welcome(peer, taker)
+    scene.asks(peer, taker)
+    scene.answer(peer, taker)
+  end
+
+  -- An acquire finds another client there, and no token. Returns op, taker.
+  local function meets_holder(...)
+    local op, taker = acquire(...), asks()
+    is_welcome(taker, 0, 1)
+    return op, taker
+  end
+
+  -- An acquire finds no client there, and no token. Returns op, taker.
+  local function is_alone(...)
+    local op, taker = acquire(...), asks()
+    is_welcome(taker, 0, 0)
+    return op, taker
+  end
+
+  -- The core is asked for a try, and the broker has welcomed it; the queue has so many tokens. Returns op, taker.
+  local function settles(tokens)
+    local op, taker = acquire(0), asks()
+    declared(taker, tokens, 0)
+    scene.welcome(peer, taker)
+    scene.asks(peer, taker)
+    return op, taker
+  end
+
+  -- The core stops consuming: it is busy.
+  local function is_busy(op, taker)
+    scene.cancels(peer, taker)
+    scene.cancelled(peer, taker)
+    peer:failed(op, "busy", HELD)
+  end
+
+  -- The core asks for the plain mutex, which is absent, and rings. Returns the probe.
+  local function rings()
+    if peer.prober:state() ~= "open" then peer.prober:handshake() end
+    assert.same({ "images-mutex" }, peer.prober:look{})
+    local probes = peer.prober:probes()
+    assert.same({ QUEUE, "amqplocks.token", 2 },
+      { probes[1].queue, probes[1].properties.type, probes[1].properties.delivery_mode })
+    return probes[1]
+  end
+
+  -- Held, by an acquire. Returns lock, taker, delivery tag.
+  local function holding()
+    local op, taker = settles(1)
+    local delivery = scene.deliver(peer, taker)
+    local lock = peer:result(op)
+    scene.answer(peer, taker)
+    return lock, taker, delivery
+  end
+
+  describe("that has a token", function ()
+    after_each(function () assert.is_false(peer.prober:wanted()) end)
+
+    it("is held from the token on, and publishes nothing; cancel and nack release it, in this order", function ()
+      local lock, taker, delivery = holding()
+      assert.is_true(lock:held())
+      local release = lock:release()
+      scene.gives_back(peer, taker, delivery)
+      peer.holder:silent()
+      assert.is_true(release:done())
     end)
 
-    local function acquire(...) return peer:keep(mutex:acquire(...)) end
-
-    -- The core declares and consumes. Returns { channel =, tag = }.
-    local function asks()
-      local holder = peer.holder
-      local opened = holder:next() == "channel.open" and holder:opened()
-      if holder:next() == "basic.qos" then
-        local qos = holder:expect("basic.qos", { prefetch_count = 1 })
-        holder:send{ channel = qos.channel, method = "basic.qos-ok" }
-      end
-      local declare = holder:expect("queue.declare", { queue = QUEUE, passive = false, durable = true,
-        exclusive = false, auto_delete = false, no_wait = false })
-      assert.same({ ["x-queue-type"] = "classic", ["x-single-active-consumer"] = true, ["x-max-length"] = 1,
-        ["x-overflow"] = "reject-publish", ["x-expires"] = 600000 }, declare.arguments)
-      local consume = holder:expect("basic.consume", { channel = declare.channel, queue = QUEUE, no_ack = false,
-        exclusive = false, no_wait = false })
-      if opened then assert.equal(opened, consume.channel) end
-      return { channel = consume.channel, tag = consume.consumer_tag, consume = consume }
-    end
-
-    -- The broker has declared it: so many tokens are ready, and so many consume.
-    local function declared(taker, tokens, consumers)
-      peer.holder:send{ channel = taker.channel, method = "queue.declare-ok", queue = QUEUE, message_count = tokens,
-        consumer_count = consumers }
-    end
-
-    -- The broker welcomes it, and has nothing for it.
-    local function is_welcome(taker, tokens, consumers)
-      declared(taker, tokens, consumers)
-      scene.welcome(peer, taker)
-      scene.asks(peer, taker)
-      scene.answer(peer, taker)
-    end
-
-    -- An acquire finds another client there, and no token. Returns op, taker.
-    local function meets_holder(...)
-      local op, taker = acquire(...), asks()
-      is_welcome(taker, 0, 1)
-      return op, taker
-    end
-
-    -- An acquire finds no client there, and no token. Returns op, taker.
-    local function is_alone(...)
-      local op, taker = acquire(...), asks()
-      is_welcome(taker, 0, 0)
-      return op, taker
-    end
-
-    -- The core is asked for a try, and the broker has welcomed it; the queue has so many tokens. Returns op, taker.
-    local function settles(tokens)
-      local op, taker = acquire(0), asks()
-      declared(taker, tokens, 0)
-      scene.welcome(peer, taker)
-      scene.asks(peer, taker)
-      return op, taker
-    end
-
-    -- The core stops consuming: it is busy.
-    local function is_busy(op, taker)
-      scene.cancels(peer, taker)
-      scene.cancelled(peer, taker)
-      peer:failed(op, "busy", HELD)
-    end
-
-    -- The core asks for the plain mutex, which is absent, and rings. Returns the probe.
-    local function rings()
-      if peer.prober:state() ~= "open" then peer.prober:handshake() end
-      assert.same({ "images-mutex" }, peer.prober:look{})
-      local probes = peer.prober:probes()
-      assert.same({ QUEUE, "amqplocks.token", 2 },
-        { probes[1].queue, probes[1].properties.type, probes[1].properties.delivery_mode })
-      return probes[1]
-    end
-
-    -- Held, by an acquire. Returns lock, taker, delivery tag.
-    local function holding()
+    it("is not held by a token for the channel's last owner", function ()
       local op, taker = settles(1)
-      local delivery = scene.deliver(peer, taker)
-      local lock = peer:result(op)
+      peer.holder:send((scene.message({ channel = taker.channel, tag = "another" })))
+      assert.is_false(op:done())
       scene.answer(peer, taker)
-      return lock, taker, delivery
-    end
-
-    describe("that has a token", function ()
-      after_each(function () assert.is_false(peer.prober:wanted()) end)
-
-      it("is held from the token on, and publishes nothing; cancel and nack release it, in this order", function ()
-        local lock, taker, delivery = holding()
-        assert.is_true(lock:held())
-        local release = lock:release()
-        scene.gives_back(peer, taker, delivery)
-        peer.holder:silent()
-        assert.is_true(release:done())
-      end)
-
-      it("is not held by a token for the channel's last owner", function ()
-        local op, taker = settles(1)
-        peer.holder:send((scene.message({ channel = taker.channel, tag = "another" })))
-        assert.is_false(op:done())
-        scene.answer(peer, taker)
-      end)
-
-      -- The queue answers a declare before a nack that came earlier.
-      it("that no count told of is held as well", function ()
-        local op, taker = settles(0)
-        scene.deliver(peer, taker)
-        assert.is_true(peer:result(op):held())
-      end)
     end)
 
-    describe("that another client holds", function ()
-      it("is busy: it stops consuming, and says so when that is certain", function ()
-        local op, taker = meets_holder(0)
-        is_busy(op, taker)
-        assert.is_false(peer.prober:wanted())
-      end)
-
-      it("is waited for; after each poll a token is published, over a prober that is opened for that", function ()
-        local op, taker = meets_holder(60, false, 0, 4)
-        peer.holder:silent()
-        assert.is_false(op:done())
-        peer:pass(4)
-        assert.is_true(peer.prober:wanted())
-        peer.prober:handshake()
-        peer:pass(0.3)
-        for _ = 1, 3 do
-          local probes = peer.prober:probes()
-          assert.same({ QUEUE, "amqplocks.token" }, { probes[1].queue, probes[1].properties.type })
-          peer.prober:send(peer.prober.nack(probes[1])) -- the queue has one
-          peer:pass(4)
-        end
-        scene.deliver(peer, taker)
-        assert.is_true(peer:result(op):held())
-      end)
-
-      it("is waited for while the prober cannot be opened", function ()
-        local op, taker = meets_holder(60, false, 0, 4)
-        peer:pass(4)
-        peer.prober:attach()
-        peer.prober:down "refused"
-        peer:pass(8)
-        assert.is_false(op:done())
-        scene.deliver(peer, taker)
-        assert.is_true(peer:result(op):held())
-      end)
-
-      it("is a deadlock if this session holds it", function ()
-        local lock = holding()
-        peer:pass(5)
-        peer.holder:ignore()
-        local op, taker = meets_holder(60)
-        peer:failed(op, "deadlock", 'fast mutex "images" is already held by this connection')
-        scene.cancels(peer, taker)
-        assert.is_true(lock:held())
-      end)
-    end)
-
-    describe("that was counted less than five seconds ago", function ()
-      local taker
-
-      -- The core declares the queue without an answer, and consumes.
-      local function consumes()
-        peer.holder:expect("queue.declare", { queue = QUEUE, passive = false, no_wait = true })
-        local consume = peer.holder:expect("basic.consume", { queue = QUEUE })
-        taker = { channel = consume.channel, tag = consume.consumer_tag, consume = consume }
-        scene.welcome(peer, taker)
-      end
-
-      -- The core looks at the queue, which has so many tokens and consumers, this one among them.
-      local function looks(tokens, consumers)
-        if peer.holder:next() == "channel.open" then peer.holder:opened() end
-        local look = peer.holder:expect("queue.declare", { queue = QUEUE, passive = true })
-        peer.holder:send{ channel = look.channel, method = "queue.declare-ok", queue = QUEUE,
-          message_count = tokens, consumer_count = consumers }
-        scene.asks(peer, taker)
-      end
-
-      before_each(function ()
-        local lock, first, delivery = holding()
-        lock:release()
-        scene.gives_back(peer, first, delivery)
-        peer:pass(4.9)
-      end)
-
-      it("is consumed from at once, and held", function ()
-        local op = acquire(0)
-        consumes()
-        looks(0, 1)
-        scene.deliver(peer, taker)
-        assert.is_true(peer:result(op):held())
-      end)
-
-      it("is busy if another client is there as well", function ()
-        local op = acquire(0)
-        consumes()
-        looks(0, 2)
-        scene.answer(peer, taker)
-        is_busy(op, taker)
-        assert.is_false(peer.prober:wanted())
-      end)
-
-      it("gets a token if nobody else is there", function ()
-        local op = acquire(0)
-        consumes()
-        looks(0, 1)
-        scene.answer(peer, taker)
-        rings()
-        scene.deliver(peer, taker)
-        assert.is_true(peer:result(op):held())
-      end)
-
-      it("is busy if its queue takes no token, and is not rung again", function ()
-        local op = acquire(0)
-        consumes()
-        looks(0, 1)
-        scene.answer(peer, taker)
-        peer.prober:send(peer.prober.nack(rings()))
-        scene.asks(peer, taker)
-        scene.answer(peer, taker)
-        is_busy(op, taker)
-        peer.prober:silent()
-      end)
-
-      it("and that somebody has deleted is counted again", function ()
-        local op = acquire(0)
-        peer.holder:expect("queue.declare", { queue = QUEUE, passive = false, no_wait = true })
-        local consume = peer.holder:expect("basic.consume", { queue = QUEUE })
-        peer.holder:refuse(consume.channel, 404, "NOT_FOUND - no queue 'images-fastmutex' in vhost '/'",
-          "basic.consume")
-        peer:pass(0.1)
-        taker = asks()
-        declared(taker, 1, 0)
-        scene.welcome(peer, taker)
-        scene.asks(peer, taker)
-        scene.deliver(peer, taker)
-        assert.is_true(peer:result(op):held())
-      end)
-    end)
-
-    describe("that is deserted", function ()
-      it("gets a token, which is taken, once the plain mutex of the name is absent", function ()
-        local op, taker = is_alone(0)
-        local token = rings()
-        scene.deliver(peer, taker)
-        assert.is_true(peer:result(op):held())
-        peer.prober:send(peer.prober.ack(token))
-        peer.holder:silent()
-        peer.prober:silent()
-      end)
-
-      it("gets a token, whose confirm comes before it", function ()
-        local op, taker = is_alone(0)
-        peer.prober:send(peer.prober.ack(rings()))
-        scene.asks(peer, taker)
-        scene.deliver(peer, taker)
-        assert.is_true(peer:result(op):held())
-      end)
-
-      it("gets a token, which another client has: it is busy", function ()
-        local op, taker = is_alone(0)
-        peer.prober:send(peer.prober.nack(rings()))
-        scene.asks(peer, taker)
-        scene.answer(peer, taker)
-        is_busy(op, taker)
-      end)
-
-      it("is a conflict with a plain mutex that is held, and leaves no consumer", function ()
-        local op, taker = is_alone(60)
-        peer.prober:handshake()
-        assert.same({ "images-mutex" }, peer.prober:look{ "images-mutex" })
-        peer:failed(op, "conflict", '"images" is in use as a plain mutex')
-        scene.cancels(peer, taker)
-        scene.cancelled(peer, taker)
-        peer.holder:silent()
-      end)
-
-      it("is blocked by an alarm, and leaves no consumer", function ()
-        local op, taker = is_alone(60)
-        peer.prober:handshake()
-        local probes = peer.prober:probes()
-        assert.equal("images-mutex", probes[1].queue)
-        peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
-        peer:failed(op, "blocked")
-        scene.cancels(peer, taker)
-      end)
-
-      it("gets a token over another prober, if its waiter has lost one at any moment", function ()
-        local op, taker = is_alone(60)
-        for step = 1, 2 do
-          peer.prober:handshake()
-          if step == 1 then peer.prober:probes() else rings() end
-          peer.prober:down "reset by peer"
-          peer:pass(2)
-        end
-        local token = rings()
-        scene.deliver(peer, taker)
-        assert.is_true(peer:result(op):held())
-        peer.prober:send(peer.prober.ack(token))
-      end)
-
-      it("gets a token over another prober, if its waiter has lost one before", function ()
-        local op, taker = meets_holder(60, false, 0, 4)
-        peer:pass(4)
-        peer.prober:handshake()
-        peer.prober:down "reset by peer"
-        scene.notice(peer, taker)
-        peer.holder:closes(taker.channel)
-        peer:pass(0.1)
-        taker = asks()
-        is_welcome(taker, 0, 0)
-        peer:pass(1)
-        local token = rings()
-        scene.deliver(peer, taker)
-        assert.is_true(peer:result(op):held())
-        peer.prober:send(peer.prober.ack(token))
-      end)
-
-      it("says so if there can be no prober, and leaves no consumer", function ()
-        local op, taker = is_alone(60)
-        peer.prober:attach()
-        peer.prober:down "refused"
-        peer:failed(op, "unreachable", "refused")
-        scene.cancels(peer, taker)
-      end)
-
-      it("is given up at any moment, and leaves no consumer", function ()
-        for step = 1, 4 do
-          local op = peer.session:fast_mutex("images"):acquire(60)
-          local taker = asks()
-          if step > 1 then is_welcome(taker, 0, 0) end
-          if step == 2 and peer.prober:state() ~= "open" then peer.prober:handshake() end
-          if step == 2 then peer.prober:probes() end
-          local token = step > 2 and rings()
-          if step > 3 then
-            peer.prober:send(peer.prober.ack(token))
-            scene.asks(peer, taker)
-          end
-          op:drop()
-          if step == 1 then
-            peer.holder:closes(taker.channel)
-          else
-            scene.cancels(peer, taker)
-            if step > 3 then scene.answer(peer, taker) end
-            scene.comes_late(peer, taker)
-          end
-          peer.holder:silent()
-        end
-      end)
-    end)
-
-    describe("whose queue goes", function ()
-      it("while it is waited for, is made anew", function ()
-        local op, taker = meets_holder(60)
-        scene.notice(peer, taker)
-        peer.holder:closes(taker.channel)
-        peer:pass(0.1)
-        local again = asks()
-        declared(again, 1, 0)
-        scene.welcome(peer, again)
-        scene.asks(peer, again)
-        scene.deliver(peer, again)
-        assert.is_true(peer:result(op):held())
-      end)
-
-      it("between the declare and the consume, is made anew", function ()
-        local op = acquire(60)
-        local taker = asks()
-        declared(taker, 1, 0)
-        peer.holder:refuse(taker.channel, 404, "NOT_FOUND - no queue 'images-fastmutex' in vhost '/'", "basic.consume")
-        assert.is_false(op:done())
-        peer:pass(0.1)
-        asks()
-      end)
-
-      it("while it is held, is lost", function ()
-        local lock, taker = holding()
-        scene.notice(peer, taker)
-        peer.holder:closes(taker.channel)
-        assert.equal("lost", select(3, lock:held()))
-      end)
-
-      it("and is made anew by others while it is held, is lost when it is verified", function ()
-        local lock, taker, delivery = holding()
-        local op = peer:keep(lock:verify())
-        if peer.holder:next() == "channel.open" then peer.holder:opened() end
-        local look = peer.holder:expect("queue.declare", { queue = QUEUE, passive = true })
-        peer.holder:send{ channel = look.channel, method = "queue.declare-ok", queue = QUEUE, message_count = 1,
-          consumer_count = 0 }
-        scene.gives_back(peer, taker, delivery)
-        peer:failed(op, "lost", "its queue was made anew")
-        assert.equal("lost", select(3, lock:held()))
-      end)
-    end)
-
-    it("whose queue has another shape is a conflict, and another client's own is squatted", function ()
-      for code, reply in pairs{ conflict = 406, squatted = 405, refused = 403 } do
-        local op = acquire(60)
-        peer.holder:refuse(asks().channel, reply, "WORDS", "queue.declare")
-        peer:failed(op, code, 'fast mutex "images" cannot be acquired', "WORDS")
-      end
-    end)
-
-    -- Its queue may have another shape until the broker has said otherwise.
-    it("is declared by each of two acquires whose declares are not answered yet", function ()
-      local ops, takers = { acquire(60), acquire(60) }, {}
-      for i = 1, 2 do takers[i] = asks() end
-      for i = 1, 2 do
-        peer.holder:refuse(takers[i].channel, 406, "WORDS", "queue.declare")
-        peer:failed(ops[i], "conflict", "WORDS")
-      end
-    end)
-
-    it("whose queue's node is down is unavailable", function ()
-      local op = acquire(60)
-      peer.holder:refuse(asks().channel, 404, "NOT_FOUND - home node 'rabbit@other' of durable queue "
-        .. "'images-fastmutex' in vhost '/' is down or inaccessible", "queue.declare")
-      peer:failed(op, "unavailable", "down or inaccessible")
+    -- The queue answers a declare before a nack that came earlier.
+    it("that no count told of is held as well", function ()
+      local op, taker = settles(0)
+      scene.deliver(peer, taker)
+      assert.is_true(peer:result(op):held())
     end)
   end)
-end
+
+  describe("that another client holds", function ()
+    it("is busy: it stops consuming, and says so when that is certain", function ()
+      local op, taker = meets_holder(0)
+      is_busy(op, taker)
+      assert.is_false(peer.prober:wanted())
+    end)
+
+    it("is waited for; after each poll a token is published, over a prober that is opened for that", function ()
+      local op, taker = meets_holder(60, false, 0, 4)
+      peer.holder:silent()
+      assert.is_false(op:done())
+      peer:pass(4)
+      assert.is_true(peer.prober:wanted())
+      peer.prober:handshake()
+      peer:pass(0.3)
+      for _ = 1, 3 do
+        local probes = peer.prober:probes()
+        assert.same({ QUEUE, "amqplocks.token" }, { probes[1].queue, probes[1].properties.type })
+        peer.prober:send(peer.prober.nack(probes[1])) -- the queue has one
+        peer:pass(4)
+      end
+      scene.deliver(peer, taker)
+      assert.is_true(peer:result(op):held())
+    end)
+
+    it("is waited for while the prober cannot be opened", function ()
+      local op, taker = meets_holder(60, false, 0, 4)
+      peer:pass(4)
+      peer.prober:attach()
+      peer.prober:down "refused"
+      peer:pass(8)
+      assert.is_false(op:done())
+      scene.deliver(peer, taker)
+      assert.is_true(peer:result(op):held())
+    end)
+
+    it("is a deadlock if this session holds it", function ()
+      local lock = holding()
+      peer:pass(5)
+      peer.holder:ignore()
+      local op, taker = meets_holder(60)
+      peer:failed(op, "deadlock", 'fast mutex "images" is already held by this connection')
+      scene.cancels(peer, taker)
+      assert.is_true(lock:held())
+    end)
+  end)
+
+  describe("that was counted less than five seconds ago", function ()
+    local taker
+
+    -- The core declares the queue without an answer, and consumes.
+    local function consumes()
+      peer.holder:expect("queue.declare", { queue = QUEUE, passive = false, no_wait = true })
+      local consume = peer.holder:expect("basic.consume", { queue = QUEUE })
+      taker = { channel = consume.channel, tag = consume.consumer_tag, consume = consume }
+      scene.welcome(peer, taker)
+    end
+
+    -- The core looks at the queue, which has so many tokens and consumers, this one among them.
+    local function looks(tokens, consumers)
+      if peer.holder:next() == "channel.open" then peer.holder:opened() end
+      local look = peer.holder:expect("queue.declare", { queue = QUEUE, passive = true })
+      peer.holder:send{ channel = look.channel, method = "queue.declare-ok", queue = QUEUE,
+        message_count = tokens, consumer_count = consumers }
+      scene.asks(peer, taker)
+    end
+
+    before_each(function ()
+      local lock, first, delivery = holding()
+      lock:release()
+      scene.gives_back(peer, first, delivery)
+      peer:pass(4.9)
+    end)
+
+    it("is consumed from at once, and held", function ()
+      local op = acquire(0)
+      consumes()
+      looks(0, 1)
+      scene.deliver(peer, taker)
+      assert.is_true(peer:result(op):held())
+    end)
+
+    it("is busy if another client is there as well", function ()
+      local op = acquire(0)
+      consumes()
+      looks(0, 2)
+      scene.answer(peer, taker)
+      is_busy(op, taker)
+      assert.is_false(peer.prober:wanted())
+    end)
+
+    it("gets a token if nobody else is there", function ()
+      local op = acquire(0)
+      consumes()
+      looks(0, 1)
+      scene.answer(peer, taker)
+      rings()
+      scene.deliver(peer, taker)
+      assert.is_true(peer:result(op):held())
+    end)
+
+    it("is busy if its queue takes no token, and is not rung again", function ()
+      local op = acquire(0)
+      consumes()
+      looks(0, 1)
+      scene.answer(peer, taker)
+      peer.prober:send(peer.prober.nack(rings()))
+      scene.asks(peer, taker)
+      scene.answer(peer, taker)
+      is_busy(op, taker)
+      peer.prober:silent()
+    end)
+
+    it("and that somebody has deleted is counted again", function ()
+      local op = acquire(0)
+      peer.holder:expect("queue.declare", { queue = QUEUE, passive = false, no_wait = true })
+      local consume = peer.holder:expect("basic.consume", { queue = QUEUE })
+      peer.holder:refuse(consume.channel, 404, "NOT_FOUND - no queue 'images-fastmutex' in vhost '/'",
+        "basic.consume")
+      peer:pass(0.1)
+      taker = asks()
+      declared(taker, 1, 0)
+      scene.welcome(peer, taker)
+      scene.asks(peer, taker)
+      scene.deliver(peer, taker)
+      assert.is_true(peer:result(op):held())
+    end)
+  end)
+
+  describe("that is deserted", function ()
+    it("gets a token, which is taken, once the plain mutex of the name is absent", function ()
+      local op, taker = is_alone(0)
+      local token = rings()
+      scene.deliver(peer, taker)
+      assert.is_true(peer:result(op):held())
+      peer.prober:send(peer.prober.ack(token))
+      peer.holder:silent()
+      peer.prober:silent()
+    end)
+
+    it("gets a token, whose confirm comes before it", function ()
+      local op, taker = is_alone(0)
+      peer.prober:send(peer.prober.ack(rings()))
+      scene.asks(peer, taker)
+      scene.deliver(peer, taker)
+      assert.is_true(peer:result(op):held())
+    end)
+
+    it("gets a token, which another client has: it is busy", function ()
+      local op, taker = is_alone(0)
+      peer.prober:send(peer.prober.nack(rings()))
+      scene.asks(peer, taker)
+      scene.answer(peer, taker)
+      is_busy(op, taker)
+    end)
+
+    it("is a conflict with a plain mutex that is held, and leaves no consumer", function ()
+      local op, taker = is_alone(60)
+      peer.prober:handshake()
+      assert.same({ "images-mutex" }, peer.prober:look{ "images-mutex" })
+      peer:failed(op, "conflict", '"images" is in use as a plain mutex')
+      scene.cancels(peer, taker)
+      scene.cancelled(peer, taker)
+      peer.holder:silent()
+    end)
+
+    it("is blocked by an alarm, and leaves no consumer", function ()
+      local op, taker = is_alone(60)
+      peer.prober:handshake()
+      local probes = peer.prober:probes()
+      assert.equal("images-mutex", probes[1].queue)
+      peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
+      peer:failed(op, "blocked")
+      scene.cancels(peer, taker)
+    end)
+
+    it("gets a token over another prober, if its waiter has lost one at any moment", function ()
+      local op, taker = is_alone(60)
+      for step = 1, 2 do
+        peer.prober:handshake()
+        if step == 1 then peer.prober:probes() else rings() end
+        peer.prober:down "reset by peer"
+        peer:pass(2)
+      end
+      local token = rings()
+      scene.deliver(peer, taker)
+      assert.is_true(peer:result(op):held())
+      peer.prober:send(peer.prober.ack(token))
+    end)
+
+    it("gets a token over another prober, if its waiter has lost one before", function ()
+      local op, taker = meets_holder(60, false, 0, 4)
+      peer:pass(4)
+      peer.prober:handshake()
+      peer.prober:down "reset by peer"
+      scene.notice(peer, taker)
+      peer.holder:closes(taker.channel)
+      peer:pass(0.1)
+      taker = asks()
+      is_welcome(taker, 0, 0)
+      peer:pass(1)
+      local token = rings()
+      scene.deliver(peer, taker)
+      assert.is_true(peer:result(op):held())
+      peer.prober:send(peer.prober.ack(token))
+    end)
+
+    it("says so if there can be no prober, and leaves no consumer", function ()
+      local op, taker = is_alone(60)
+      peer.prober:attach()
+      peer.prober:down "refused"
+      peer:failed(op, "unreachable", "refused")
+      scene.cancels(peer, taker)
+    end)
+
+    it("is given up at any moment, and leaves no consumer", function ()
+      for step = 1, 4 do
+        local op = peer.session:fast_mutex("images"):acquire(60)
+        local taker = asks()
+        if step > 1 then is_welcome(taker, 0, 0) end
+        if step == 2 and peer.prober:state() ~= "open" then peer.prober:handshake() end
+        if step == 2 then peer.prober:probes() end
+        local token = step > 2 and rings()
+        if step > 3 then
+          peer.prober:send(peer.prober.ack(token))
+          scene.asks(peer, taker)
+        end
+        op:drop()
+        if step == 1 then
+          peer.holder:closes(taker.channel)
+        else
+          scene.cancels(peer, taker)
+          if step > 3 then scene.answer(peer, taker) end
+          scene.comes_late(peer, taker)
+        end
+        peer.holder:silent()
+      end
+    end)
+  end)
+
+  describe("whose queue goes", function ()
+    it("while it is waited for, is made anew", function ()
+      local op, taker = meets_holder(60)
+      scene.notice(peer, taker)
+      peer.holder:closes(taker.channel)
+      peer:pass(0.1)
+      local again = asks()
+      declared(again, 1, 0)
+      scene.welcome(peer, again)
+      scene.asks(peer, again)
+      scene.deliver(peer, again)
+      assert.is_true(peer:result(op):held())
+    end)
+
+    it("between the declare and the consume, is made anew", function ()
+      local op = acquire(60)
+      local taker = asks()
+      declared(taker, 1, 0)
+      peer.holder:refuse(taker.channel, 404, "NOT_FOUND - no queue 'images-fastmutex' in vhost '/'", "basic.consume")
+      assert.is_false(op:done())
+      peer:pass(0.1)
+      asks()
+    end)
+
+    it("while it is held, is lost", function ()
+      local lock, taker = holding()
+      scene.notice(peer, taker)
+      peer.holder:closes(taker.channel)
+      assert.equal("lost", select(3, lock:held()))
+    end)
+
+    it("and is made anew by others while it is held, is lost when it is verified", function ()
+      local lock, taker, delivery = holding()
+      local op = peer:keep(lock:verify())
+      if peer.holder:next() == "channel.open" then peer.holder:opened() end
+      local look = peer.holder:expect("queue.declare", { queue = QUEUE, passive = true })
+      peer.holder:send{ channel = look.channel, method = "queue.declare-ok", queue = QUEUE, message_count = 1,
+        consumer_count = 0 }
+      scene.gives_back(peer, taker, delivery)
+      peer:failed(op, "lost", "its queue was made anew")
+      assert.equal("lost", select(3, lock:held()))
+    end)
+  end)
+
+  it("whose queue has another shape is a conflict, and another client's own is squatted", function ()
+    for code, reply in pairs{ conflict = 406, squatted = 405, refused = 403 } do
+      local op = acquire(60)
+      peer.holder:refuse(asks().channel, reply, "WORDS", "queue.declare")
+      peer:failed(op, code, 'fast mutex "images" cannot be acquired', "WORDS")
+    end
+  end)
+
+  -- Its queue may have another shape until the broker has said otherwise.
+  it("is declared by each of two acquires whose declares are not answered yet", function ()
+    local ops, takers = { acquire(60), acquire(60) }, {}
+    for i = 1, 2 do takers[i] = asks() end
+    for i = 1, 2 do
+      peer.holder:refuse(takers[i].channel, 406, "WORDS", "queue.declare")
+      peer:failed(ops[i], "conflict", "WORDS")
+    end
+  end)
+
+  it("whose queue's node is down is unavailable", function ()
+    local op = acquire(60)
+    peer.holder:refuse(asks().channel, 404, "NOT_FOUND - home node 'rabbit@other' of durable queue "
+      .. "'images-fastmutex' in vhost '/' is down or inaccessible", "queue.declare")
+    peer:failed(op, "unavailable", "down or inaccessible")
+  end)
+end)

@@ -238,8 +238,8 @@ end
 -- Telling them ------------------------------------------------------------------------------------------------------
 
 -- Tells a story up to its n-th stop; nil: it is over before.
-local function tell(way, story, n)
-  local peer = scene.open(way)
+local function tell(story, n)
+  local peer = scene.open()
   local teller, s, at = coroutine.create(stories[story]), nil, nil
   for _ = 1, n do
     local fine
@@ -254,13 +254,13 @@ end
 local ALL = { "create", "add", "remove", "remove_too_many", "empty", "repair", "renew", "adopt" }
 
 -- A test for each stop at which `matters` says so.
-local function at_every_stop(way, what, matters, test)
+local function at_every_stop(what, matters, test)
   for _, story in ipairs(ALL) do
     it(("%s, at every step of: %s"):format(what, story), function ()
       local n = 0
       while true do
         n = n + 1
-        local peer, s, at = tell(way, story, n)
+        local peer, s, at = tell(story, n)
         if not peer then break end
         if matters(at) then
           local fine, problem = pcall(test, peer, s, at)
@@ -308,542 +308,538 @@ local function fails(peer, s, at, code, ...)
   end
 end
 
-for _, way in ipairs(Peer.all_ways) do
-  describe("an administrator of permits in trouble, fed " .. way, function ()
-    local function any() return true end
-    local function has_mutex(at) return at.at ~= "taking the mutex" and not at.is_left end
+describe("an administrator of permits in trouble", function ()
+  local function any() return true end
+  local function has_mutex(at) return at.at ~= "taking the mutex" and not at.is_left end
 
-    at_every_stop(way, "loses the mutex", has_mutex, function (peer, s, at)
-      peer.holder:send{ channel = s.mutex.channel, method = "basic.cancel", consumer_tag = s.mutex.tag, no_wait = true }
-      peer.holder:expect("channel.close", { channel = s.mutex.channel })
-      fails(peer, s, at, "lost", 'the administration mutex of "images"', "deleted, but not by this client")
-      ends(peer, s, at, true)
-    end)
+  at_every_stop("loses the mutex", has_mutex, function (peer, s, at)
+    peer.holder:send{ channel = s.mutex.channel, method = "basic.cancel", consumer_tag = s.mutex.tag, no_wait = true }
+    peer.holder:expect("channel.close", { channel = s.mutex.channel })
+    fails(peer, s, at, "lost", 'the administration mutex of "images"', "deleted, but not by this client")
+    ends(peer, s, at, true)
+  end)
 
-    at_every_stop(way, "loses the connection that holds", any, function (peer, s, at)
-      peer.holder:down("timed out")
-      if at.is_left and not at.stays then return end
-      fails(peer, s, at, has_mutex(at) and "lost" or "unreachable", "timed out")
-      undone(peer.prober, at.prober_undo)
-      peer.prober:silent()
-    end)
+  at_every_stop("loses the connection that holds", any, function (peer, s, at)
+    peer.holder:down("timed out")
+    if at.is_left and not at.stays then return end
+    fails(peer, s, at, has_mutex(at) and "lost" or "unreachable", "timed out")
+    undone(peer.prober, at.prober_undo)
+    peer.prober:silent()
+  end)
 
-    at_every_stop(way, "loses the connection that publishes",
-      function (at) return at.waits == "prober" end, function (peer, s, at)
-        peer.prober:down("timed out")
-        fails(peer, s, at, "unreachable", "timed out")
-        at.prober_undo = nil
-        ends(peer, s, at)
-      end)
-
-    at_every_stop(way, "meets an alarm", function (at) return at.mints end, function (peer, s, at)
-      peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
-      fails(peer, s, at, "blocked", "reads no publishers")
+  at_every_stop("loses the connection that publishes",
+    function (at) return at.waits == "prober" end, function (peer, s, at)
+      peer.prober:down("timed out")
+      fails(peer, s, at, "unreachable", "timed out")
+      at.prober_undo = nil
       ends(peer, s, at)
     end)
 
-    at_every_stop(way, "is denied publishing", function (at) return at.mints end, function (peer, s, at)
-      peer.prober:refuse(at.mints[1].channel, 403, "ACCESS_REFUSED - write access", "basic.publish")
-      fails(peer, s, at, "refused", "write access")
+  at_every_stop("meets an alarm", function (at) return at.mints end, function (peer, s, at)
+    peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
+    fails(peer, s, at, "blocked", "reads no publishers")
+    ends(peer, s, at)
+  end)
+
+  at_every_stop("is denied publishing", function (at) return at.mints end, function (peer, s, at)
+    peer.prober:refuse(at.mints[1].channel, 403, "ACCESS_REFUSED - write access", "basic.publish")
+    fails(peer, s, at, "refused", "write access")
+    at.mints = nil
+    ends(peer, s, at)
+  end)
+
+  at_every_stop("publishes what the broker does not take", function (at) return at.mints and not at.tries end,
+    function (peer, s, at)
+      for i, message in ipairs(at.mints) do
+        peer.prober:send(i == #at.mints and peer.prober.nack(message) or peer.prober.ack(message))
+      end
+      fails(peer, s, at, "unavailable", at.mints[1].queue, "did not accept")
       at.mints = nil
       ends(peer, s, at)
     end)
 
-    at_every_stop(way, "publishes what the broker does not take", function (at) return at.mints and not at.tries end,
-      function (peer, s, at)
-        for i, message in ipairs(at.mints) do
-          peer.prober:send(i == #at.mints and peer.prober.nack(message) or peer.prober.ack(message))
-        end
-        fails(peer, s, at, "unavailable", at.mints[1].queue, "did not accept")
-        at.mints = nil
-        ends(peer, s, at)
-      end)
+  at_every_stop("publishes to a queue that somebody deleted",
+    function (at) return at.mints and not at.tries end, function (peer, s, at)
+      for _, message in ipairs(at.mints) do peer.prober:send(scene.returned(message), peer.prober.ack(message)) end
+      fails(peer, s, at, "not_found", at.mints[1].queue, "deleted")
+      at.mints = nil
+      ends(peer, s, at)
+    end)
 
-    at_every_stop(way, "publishes to a queue that somebody deleted",
-      function (at) return at.mints and not at.tries end, function (peer, s, at)
-        for _, message in ipairs(at.mints) do peer.prober:send(scene.returned(message), peer.prober.ack(message)) end
-        fails(peer, s, at, "not_found", at.mints[1].queue, "deleted")
-        at.mints = nil
-        ends(peer, s, at)
-      end)
-
-    at_every_stop(way, "gets one of two confirms, and no other",
-      function (at) return at.mints and #at.mints > 1 end, function (peer, s, at)
-        peer.prober:send(peer.prober.ack(at.mints[2]))
-        assert.is_false(s.op:done())
-        table.remove(at.mints, 2)
-        peer:pass(5)
-        fails(peer, s, at, "unreachable", "did not answer within 5 s")
-        ends(peer, s, at)
-      end)
-
-    at_every_stop(way, "gets no answer in time", function (at) return not at.stays end, function (peer, s, at)
-      peer:pass(4.9)
+  at_every_stop("gets one of two confirms, and no other",
+    function (at) return at.mints and #at.mints > 1 end, function (peer, s, at)
+      peer.prober:send(peer.prober.ack(at.mints[2]))
       assert.is_false(s.op:done())
-      peer:pass(0.2)
+      table.remove(at.mints, 2)
+      peer:pass(5)
       fails(peer, s, at, "unreachable", "did not answer within 5 s")
       ends(peer, s, at)
     end)
 
-    at_every_stop(way, "is given up", any, function (peer, s, at)
-      s.op:drop()
+  at_every_stop("gets no answer in time", function (at) return not at.stays end, function (peer, s, at)
+    peer:pass(4.9)
+    assert.is_false(s.op:done())
+    peer:pass(0.2)
+    fails(peer, s, at, "unreachable", "did not answer within 5 s")
+    ends(peer, s, at)
+  end)
+
+  at_every_stop("is given up", any, function (peer, s, at)
+    s.op:drop()
+    ends(peer, s, at)
+  end)
+
+  at_every_stop("is refused a queue", function (at) return at.queue end, function (peer, s, at)
+    for i, case in ipairs{
+      { 403, "ACCESS_REFUSED - configure access refused", "refused" },
+      { 405, "RESOURCE_LOCKED - cannot obtain exclusive access", "squatted" },
+      { 406, "PRECONDITION_FAILED - inequivalent arg 'x-queue-type'", "conflict" },
+      { 406, "PRECONDITION_FAILED - cannot declare queue: queue limit in vhost '/' (1) is reached", "limit" },
+    } do
+      local reply, text, code = unpack(case)
+      if i > 1 then peer, s, at = tell(at.story, at.n) end
+      at.finish = at.refused or at.finish
+      peer.holder:refuse(s.mutex.channel, reply, text, at.asked)
+      fails(peer, s, at, code, ('queue "%s": %s'):format(at.queue, text))
+      if peer.holder:next() == "channel.open" then peer.holder:opened() end
+      peer.holder:delete(MUTEX) -- its channel is gone, but maybe not itself
+      undone(peer.holder, at.undo)
+      peer.holder:silent()
+    end
+  end)
+
+  at_every_stop("has the queue deleted under it", function (at)
+    return at.collector and not at.consuming end, function (peer, s, at)
+      local one = at.collector
+      one:say{ method = "basic.cancel", consumer_tag = one.tag, no_wait = true }
+      peer.holder:expect("channel.close", { channel = one.channel })
+      fails(peer, s, at, "lost", one.queue, "deleted")
+      at.undo = nil
       ends(peer, s, at)
     end)
 
-    at_every_stop(way, "is refused a queue", function (at) return at.queue end, function (peer, s, at)
-      for i, case in ipairs{
-        { 403, "ACCESS_REFUSED - configure access refused", "refused" },
-        { 405, "RESOURCE_LOCKED - cannot obtain exclusive access", "squatted" },
-        { 406, "PRECONDITION_FAILED - inequivalent arg 'x-queue-type'", "conflict" },
-        { 406, "PRECONDITION_FAILED - cannot declare queue: queue limit in vhost '/' (1) is reached", "limit" },
-      } do
-        local reply, text, code = unpack(case)
-        if i > 1 then peer, s, at = tell(way, at.story, at.n) end
-        at.finish = at.refused or at.finish
-        peer.holder:refuse(s.mutex.channel, reply, text, at.asked)
-        fails(peer, s, at, code, ('queue "%s": %s'):format(at.queue, text))
-        if peer.holder:next() == "channel.open" then peer.holder:opened() end
-        peer.holder:delete(MUTEX) -- its channel is gone, but maybe not itself
-        undone(peer.holder, at.undo)
-        peer.holder:silent()
-      end
+  at_every_stop("has the other queue deleted under it, too", function (at)
+    return at.collector and at.collector.other and not at.consuming end, function (peer, s, at)
+      local one = at.collector
+      one:say{ method = "basic.cancel", consumer_tag = one.other, no_wait = true }
+      peer.holder:expect("channel.close", { channel = one.channel })
+      fails(peer, s, at, "lost", PERMITS, "deleted")
+      at.undo = nil
+      ends(peer, s, at)
     end)
 
-    at_every_stop(way, "has the queue deleted under it", function (at)
-      return at.collector and not at.consuming end, function (peer, s, at)
-        local one = at.collector
-        one:say{ method = "basic.cancel", consumer_tag = one.tag, no_wait = true }
-        peer.holder:expect("channel.close", { channel = one.channel })
-        fails(peer, s, at, "lost", one.queue, "deleted")
-        at.undo = nil
-        ends(peer, s, at)
-      end)
-
-    at_every_stop(way, "has the other queue deleted under it, too", function (at)
-      return at.collector and at.collector.other and not at.consuming end, function (peer, s, at)
-        local one = at.collector
-        one:say{ method = "basic.cancel", consumer_tag = one.other, no_wait = true }
-        peer.holder:expect("channel.close", { channel = one.channel })
-        fails(peer, s, at, "lost", PERMITS, "deleted")
-        at.undo = nil
-        ends(peer, s, at)
-      end)
-
-    at_every_stop(way, "has what it collected taken by the broker", function (at)
-      return at.collector and not at.consuming end, function (peer, s, at)
-        peer.holder:refuse(at.collector.channel, 406, "PRECONDITION_FAILED - delivery acknowledgement timed out")
-        local longest_held = at.collector.other and PERMITS or at.collector.queue
-        fails(peer, s, at, "lost", ('queue "%s"'):format(longest_held), "timed out")
-        at.undo = nil
-        ends(peer, s, at)
-      end)
-
-    at_every_stop(way, "may not read", function (at) return at.consuming end, function (peer, s, at)
-      for code, reply in pairs{ refused = 403, squatted = 405, not_found = 404, conflict = 406 } do
-        if s.op:done() then peer, s, at = tell(way, at.story, at.n) end
-        peer.holder:refuse(at.collector.channel, reply, "for a reason", "basic.consume")
-        fails(peer, s, at, code, at.collector.queue, "for a reason")
-        at.undo = nil
-        ends(peer, s, at)
-      end
+  at_every_stop("has what it collected taken by the broker", function (at)
+    return at.collector and not at.consuming end, function (peer, s, at)
+      peer.holder:refuse(at.collector.channel, 406, "PRECONDITION_FAILED - delivery acknowledgement timed out")
+      local longest_held = at.collector.other and PERMITS or at.collector.queue
+      fails(peer, s, at, "lost", ('queue "%s"'):format(longest_held), "timed out")
+      at.undo = nil
+      ends(peer, s, at)
     end)
 
-    it("has the queue deleted under it, and sees that when it looks", function ()
-      local peer = scene.open(way)
-      local op = scene.begin(peer, "remove", 2, { wait = 3 }, { permits = 1, marks = 3, consumers = 1 })
-      local one = scene.collects(peer, PERMITS, 2):consumes()
-      peer.holder:expect("queue.declare", { queue = PERMITS, passive = true, channel = one.channel })
-      peer.holder:refuse(one.channel, 404, "NOT_FOUND - no queue", "queue.declare")
-      peer:failed(op, "lost", PERMITS, "no queue")
-    end)
+  at_every_stop("may not read", function (at) return at.consuming end, function (peer, s, at)
+    for code, reply in pairs{ refused = 403, squatted = 405, not_found = 404, conflict = 406 } do
+      if s.op:done() then peer, s, at = tell(at.story, at.n) end
+      peer.holder:refuse(at.collector.channel, reply, "for a reason", "basic.consume")
+      fails(peer, s, at, code, at.collector.queue, "for a reason")
+      at.undo = nil
+      ends(peer, s, at)
+    end
+  end)
 
-    it("is out of time, and says how to finish", function ()
-      local peer = scene.open(way)
-      local op, mutex = scene.begin(peer, "add", 2, { timeout = 2 }, { permits = 1, marks = 3 })
-      scene.tries(peer)
-      peer.prober:barrier()
-      scene.publishes_marks(peer, 2)
-      peer:pass(2)
-      peer:failed(op, "timeout", 'add of "images" took longer than 2 s', BOTH:format(5))
-      peer.holder:expect("queue.delete", { queue = MUTEX, channel = mutex.channel })
-    end)
+  it("has the queue deleted under it, and sees that when it looks", function ()
+    local peer = scene.open()
+    local op = scene.begin(peer, "remove", 2, { wait = 3 }, { permits = 1, marks = 3, consumers = 1 })
+    local one = scene.collects(peer, PERMITS, 2):consumes()
+    peer.holder:expect("queue.declare", { queue = PERMITS, passive = true, channel = one.channel })
+    peer.holder:refuse(one.channel, 404, "NOT_FOUND - no queue", "queue.declare")
+    peer:failed(op, "lost", PERMITS, "no queue")
+  end)
 
-    it("is out of time while it waits for holders, both of which it was given", function ()
-      local peer = scene.open(way)
-      local op = scene.begin(peer, "remove", 2, { timeout = 2, wait = 3 }, { permits = 1, marks = 3, consumers = 1 })
-      local one = scene.collects(peer, PERMITS, 2):consumes()
-      peer.holder:expect("queue.declare", { queue = PERMITS, passive = true })
-      peer:pass(4.9)
-      assert.is_false(op:done())
-      peer:pass(0.1)
-      local message = peer:failed(op, "timeout", 'remove of "images" took longer than 5 s')
-      assert.is_nil(message:find("finish", 1, true))
-      one:drops()
-    end)
+  it("is out of time, and says how to finish", function ()
+    local peer = scene.open()
+    local op, mutex = scene.begin(peer, "add", 2, { timeout = 2 }, { permits = 1, marks = 3 })
+    scene.tries(peer)
+    peer.prober:barrier()
+    scene.publishes_marks(peer, 2)
+    peer:pass(2)
+    peer:failed(op, "timeout", 'add of "images" took longer than 2 s', BOTH:format(5))
+    peer.holder:expect("queue.delete", { queue = MUTEX, channel = mutex.channel })
+  end)
 
-    -- Its marks may be there already, or come yet: a second time they would be too many.
-    it("publishes nothing again that was behind a question which is not answered: unreachable", function ()
-      local peer = scene.open(way)
-      local other = peer.session:administer("status", "others", {})
-      local stuck = peer.prober:probes()
-      peer:pass(3)
-      local op, mutex = scene.begin(peer, "add", 2, {}, { permits = 3, marks = 3 })
-      scene.tries(peer)
-      peer.prober:barrier()
-      scene.publishes_marks(peer, 2)
-      peer:pass(2.001)
-      peer:failed(other, "unreachable", "within 5 s")
-      peer.prober:expect("channel.close", { channel = stuck[1].channel })
-      peer.prober:silent()
-      peer:failed(op, "unreachable")
-      scene.leaves(peer, mutex)
-    end)
+  it("is out of time while it waits for holders, both of which it was given", function ()
+    local peer = scene.open()
+    local op = scene.begin(peer, "remove", 2, { timeout = 2, wait = 3 }, { permits = 1, marks = 3, consumers = 1 })
+    local one = scene.collects(peer, PERMITS, 2):consumes()
+    peer.holder:expect("queue.declare", { queue = PERMITS, passive = true })
+    peer:pass(4.9)
+    assert.is_false(op:done())
+    peer:pass(0.1)
+    local message = peer:failed(op, "timeout", 'remove of "images" took longer than 5 s')
+    assert.is_nil(message:find("finish", 1, true))
+    one:drops()
+  end)
 
-    it("meets an alarm at the barrier, before it has changed anything: blocked", function ()
-      local peer = scene.open(way)
-      local op, mutex = scene.begin(peer, "add", 1, {}, { permits = 0, marks = 7 })
-      scene.tries(peer)
-      if peer.prober:next() == "channel.open" then peer.prober:opened() end
-      peer.prober:expect("queue.declare", { exclusive = true })
-      peer.prober:expect("queue.delete")
-      peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
-      local message = peer:failed(op, "blocked", "reads no publishers")
-      assert.is_nil(message:find("finish", 1, true))
-      peer.prober:expect("channel.close")
-      scene.leaves(peer, mutex)
-    end)
+  -- Its marks may be there already, or come yet: a second time they would be too many.
+  it("publishes nothing again that was behind a question which is not answered: unreachable", function ()
+    local peer = scene.open()
+    local other = peer.session:administer("status", "others", {})
+    local stuck = peer.prober:probes()
+    peer:pass(3)
+    local op, mutex = scene.begin(peer, "add", 2, {}, { permits = 3, marks = 3 })
+    scene.tries(peer)
+    peer.prober:barrier()
+    scene.publishes_marks(peer, 2)
+    peer:pass(2.001)
+    peer:failed(other, "unreachable", "within 5 s")
+    peer.prober:expect("channel.close", { channel = stuck[1].channel })
+    peer.prober:silent()
+    peer:failed(op, "unreachable")
+    scene.leaves(peer, mutex)
+  end)
 
-    describe("finding another administrator", function ()
-      local function late(peer, options)
-        local op = peer.session:administer_tokens("add", "images", options or {}, 1)
-        local mutex = peer.holder:claim(MUTEX)
-        peer.holder:refuse(mutex.channel, 405, "RESOURCE_LOCKED", "queue.declare")
-        local channel = peer.holder:opened() -- is it a lock at all?
-        peer.holder:expect("queue.declare", { queue = MUTEX, passive = true, channel = channel })
-        peer.holder:refuse(channel, 405, "RESOURCE_LOCKED", "queue.declare")
-        return op
-      end
+  it("meets an alarm at the barrier, before it has changed anything: blocked", function ()
+    local peer = scene.open()
+    local op, mutex = scene.begin(peer, "add", 1, {}, { permits = 0, marks = 7 })
+    scene.tries(peer)
+    if peer.prober:next() == "channel.open" then peer.prober:opened() end
+    peer.prober:expect("queue.declare", { exclusive = true })
+    peer.prober:expect("queue.delete")
+    peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
+    local message = peer:failed(op, "blocked", "reads no publishers")
+    assert.is_nil(message:find("finish", 1, true))
+    peer.prober:expect("channel.close")
+    scene.leaves(peer, mutex)
+  end)
 
-      it("tries again, and acts by what there is then", function ()
-        local peer = scene.open(way)
-        local op = late(peer)
-        peer:pass(0.005)
-        local mutex = peer.holder:claim(MUTEX)
-        peer.holder:grant(mutex)
-        scene.looks(peer, { permits = 0, marks = 7 })
-        scene.tries(peer)
-        peer.prober:barrier()
-        scene.adds(peer, 1)
-        scene.leaves(peer, mutex)
-        assert.equal(8, peer:result(op))
-      end)
-
-      -- As it died while its queue stood still, and the queue goes under our claim.
-      it("tries again where that is just going away, whatever is asked of it by then", function ()
-        for _, method in ipairs{ "queue.declare", "basic.consume" } do
-          local peer = scene.open(way)
-          local op = peer.session:administer_tokens("add", "images", {}, 1)
-          local mutex = peer.holder:claim(MUTEX)
-          if method == "basic.consume" then peer.holder:declared(mutex.channel, MUTEX) end
-          peer.holder:refuse(mutex.channel, 404, ("NOT_FOUND - no queue '%s' in vhost '/'"):format(MUTEX), method)
-          if method == "basic.consume" then
-            local channel = peer.holder:opened()
-            peer:pass(0.005)
-            peer.holder:expect("queue.delete", { queue = MUTEX, channel = channel })
-            peer.holder:deleted(channel)
-          end
-          peer:pass(0.05)
-          mutex = peer.holder:claim(MUTEX)
-          peer.holder:grant(mutex)
-          scene.looks(peer, { permits = 0, marks = 7 })
-          op:drop()
-        end
-      end)
-
-      it("does not wait for a node that is down", function ()
-        local peer = scene.open(way)
-        local op = peer.session:administer_tokens("add", "images", {}, 1)
-        local mutex = peer.holder:claim(MUTEX)
-        peer.holder:refuse(mutex.channel, 404, ("NOT_FOUND - home node 'rabbit@other' of durable queue '%s' in vhost "
-          .. "'/' is down or inaccessible"):format(MUTEX), "queue.declare")
-        peer:failed(op, "unavailable", 'the administration mutex of "images"', "home node 'rabbit@other'")
-      end)
-
-      it("does not take what is left of its own last try for another's", function ()
-        local peer = scene.open(way)
-        local op = peer.session:administer_tokens("add", "images", { timeout = 2 }, 1)
-        local mutex = peer.holder:claim(MUTEX)
-        peer.holder:declared(mutex.channel, MUTEX)
-        local absent = ("NOT_FOUND - no queue '%s' in vhost '/'"):format(MUTEX)
-        peer.holder:refuse(mutex.channel, 404, absent, "basic.consume")
-        local channel = peer.holder:opened()
-        peer:pass(0.005)
-        peer.holder:expect("queue.delete", { queue = MUTEX, channel = channel })
-        peer:live(2)
-        peer:failed(op, "timeout", 'add of "images" took longer than 2 s')
-      end)
-
-      it("gives up in time", function ()
-        local peer = scene.open(way)
-        local op = late(peer, { timeout = 3, wait = 5 })
-        peer:live(3, function ()
-          if peer.holder:next() ~= "channel.open" then return end
-          local mutex = peer.holder:claim(MUTEX)
-          peer.holder:refuse(mutex.channel, 405, "RESOURCE_LOCKED", "queue.declare")
-        end)
-        peer:failed(op, "timeout", 'another administrator was at work on "images" for all of 3 s')
-      end)
-
-      it("does not blame one that nobody has seen, when the broker says nothing", function ()
-        local peer = scene.open(way)
-        local op = peer.session:administer_tokens("add", "images", { timeout = 2 }, 1)
-        peer.holder:claim(MUTEX)
-        peer:live(2)
-        peer:failed(op, "timeout", 'add of "images" took longer than 2 s')
-      end)
-
-      it("in its own session, waits without asking the broker", function ()
-        local peer = scene.open(way)
-        local _, mutex = scene.begin(peer, "destroy", nil, {}, { permits = 3, marks = 3 })
-        peer.holder:expect("queue.delete", { queue = PERMITS })
-        local second = peer.session:administer_tokens("add", "images", {}, 1)
-        peer:pass(1)
-        peer.holder:silent()
-        peer.holder:deleted(mutex.channel)
-        scene.deletes(peer, mutex, MARKS)()
-        peer.holder:delete(MUTEX, mutex.channel)
-        peer:pass(1)
-        peer.holder:claim(MUTEX)
-        assert.is_false(second:done())
-      end)
-
-      it("of a persistent semaphore by the same name, is not kept from anything", function ()
-        local peer = scene.open(way)
-        local op = peer.session:administer("create", "images", {}, 1)
-        peer.holder:grant(peer.holder:claim("images-admin"))
-        peer.session:administer_tokens("create", "images", {}, 1)
-        peer.holder:claim(MUTEX)
-        assert.is_false(op:done())
-      end)
-    end)
-
-    it("finds too few marks to remove: conflict, and gives all back", function ()
-      local peer = scene.open(way)
-      local op, mutex = scene.begin(peer, "remove", 2, {}, { permits = 3, marks = 3 })
-      local one = scene.collects(peer, PERMITS, 2):consumes()
-      peer.holder:expect("queue.declare", { queue = PERMITS, passive = true })
-      one:deliver_some(2)
-      one:goes_on(MARKS)
-      one:say{ method = "queue.declare-ok", queue = PERMITS, message_count = 1, consumer_count = 1 }
-      one:consumes()
-      one:deliver_some(1)
-      one:looks(0, 0)
-      assert.is_true(one:keeps_looking(6, 0, 0) > 1)
-      local message = peer:failed(op, "conflict", MARKS, "of 2", "only 1")
-      assert.is_nil(message:find("finish", 1, true))
-      one:drops()
-      peer.holder:expect("queue.delete", { queue = MUTEX, channel = mutex.channel })
-    end)
-
-    it("does not count while a dead administrator is seen to have marks", function ()
-      local peer = scene.open(way)
-      local op, mutex = scene.begin(peer, "resize", 3, {}, { permits = 1, marks = 1, takers = 1 })
-      peer.holder:silent()
-      for _ = 1, 3 do
-        peer:live(0.2, function () return peer.holder:next() ~= "nothing" end)
-        scene.looks(peer, { permits = 1, marks = 1, takers = 1 })
-        peer.holder:silent()
-      end
-      peer:live(0.2, function () return peer.holder:next() ~= "nothing" end)
-      scene.looks(peer, { permits = 3, marks = 3 })
-      scene.leaves(peer, mutex)
-      assert.equal(3, peer:result(op))
-    end)
-
-    it("does not wait longer than it may for the end of somebody who takes marks, and names the queue", function ()
-      local peer = scene.open(way)
-      local op, mutex = scene.begin(peer, "repair", nil, { timeout = 2 }, { permits = 1, marks = 1, takers = 1 })
-      peer:live(2, function ()
-        if peer.holder:next() ~= "nothing" then scene.looks(peer, { permits = 1, marks = 1, takers = 1 }) end
-      end)
-      peer:failed(op, "timeout", ('another client consumes from queue "%s"'):format(MARKS))
-      scene.leaves(peer, mutex)
-    end)
-
-    it("deletes the marks, whoever takes them", function ()
-      local peer = scene.open(way)
-      local op, mutex = scene.begin(peer, "destroy", nil, {}, { permits = 1, marks = 1, takers = 1 })
-      scene.deletes(peer, mutex, PERMITS)()
-      scene.deletes(peer, mutex, MARKS)()
-      scene.leaves(peer, mutex)
-      peer:result(op)
-    end)
-
-    it("gives back what comes too late, and keeps nothing from others while it stays", function ()
-      local peer = scene.open(way)
-      local op, mutex = scene.begin(peer, "repair", nil, {}, { permits = 2, marks = 2, consumers = 1 })
-      local one = scene.collects(peer, PERMITS, 3):consumes()
-      peer.holder:expect("queue.declare", { queue = PERMITS, passive = true, channel = one.channel })
-      for _ = 1, 2 do one:deliver(scene.permit(1)) end
-      one:throws(2)
-      one:say{ method = "queue.declare-ok", queue = PERMITS, message_count = 0, consumer_count = 2 }
-      peer.holder:expect("basic.qos", { channel = one.channel })
-      one:say{ method = "basic.qos-ok" }
-      local settled = one:returns()
-      one:deliver_some(1) -- behind the nack, or before it
-      peer.holder:silent()
-      settled()
-      local function returned()
-        local frame = peer.holder:expect("basic.nack", { channel = one.channel, multiple = true, requeue = true })
-        assert.equal(0, frame.delivery_tag)
-      end
-      returned()
-      peer.holder:delete(MUTEX, mutex.channel)
-      one:deliver_some(1)
-      returned()
-      one:lingers()
-      peer:failed(op, "busy")
-    end)
-
-    it("is not out of time while it stays, however late its turn", function ()
-      local peer = scene.open(way)
-      local op, mutex = scene.begin(peer, "remove", 2, { timeout = 2 }, { permits = 3, marks = 3 })
-      local one = scene.takes(peer, 2)
-      peer.holder:delete(MUTEX, mutex.channel)
-      peer:pass(7)
-      one:closes()
-      assert.equal(1, peer:result(op))
-    end)
-
-    -- The prober does not end with the mutex; so whoever was stopped could publish what another has by now.
-    -- What comes byte by byte is late as long as it is not whole.
-    local BATCHES = { [2] = { 2 }, [600] = { 512, 88 } }
-    for _, case in ipairs(way ~= "byte by byte" and {
-      { 2, "is there" }, { 2, "is not" }, { 600, "is there" }, { 600, "is not" } } or {}) do
-      local amount, outcome = unpack(case)
-      it(("publishes nothing of %d while it is not certain of the mutex: asks for that, which %s"):format(amount,
-        outcome), function ()
-        local peer, batches = scene.open(way), BATCHES[amount]
-        local op, mutex = scene.begin(peer, "add", amount, { timeout = 600 }, { permits = 1, marks = 1 })
-        scene.tries(peer)
-        peer.prober:barrier()
-        local answers = scene.publishes_marks(peer, batches[1])
-        peer.reads_at = peer.now + 200 -- heartbeats are 60
-        answers()
-        peer.now, peer.reads_at = peer.reads_at, nil
-        peer.prober:pull()
-        for _, frame in ipairs(peer.prober.frames) do assert.not_equal("basic.publish", frame.method) end
-        peer.prober:ignore()
-        peer.holder:expect("queue.declare", { queue = MUTEX, passive = true, channel = mutex.channel })
-        peer.holder:ignore() -- the pulse, too
-        peer.holder:send{ channel = 0, heartbeat = true }
-        if outcome == "is there" then
-          peer.holder:declared(mutex.channel, MUTEX)
-          for i = 2, #batches do scene.publishes_marks(peer, batches[i])() end
-          for _, count in ipairs(batches) do scene.publishes_permits(peer, count)() end
-          if peer.holder:next() == "basic.qos" then peer.holder:expect("basic.qos") end -- the pulse once more
-          peer.holder:delete(MUTEX)
-          assert.equal(1 + amount, peer:result(op))
-        else
-          peer.holder:down("timed out")
-          peer:failed(op, "lost", 'the administration mutex of "images"',
-            ("; repair() and then resize(%d) finish"):format(1 + amount))
-          peer.prober:silent()
-        end
-      end)
+  describe("finding another administrator", function ()
+    local function late(peer, options)
+      local op = peer.session:administer_tokens("add", "images", options or {}, 1)
+      local mutex = peer.holder:claim(MUTEX)
+      peer.holder:refuse(mutex.channel, 405, "RESOURCE_LOCKED", "queue.declare")
+      local channel = peer.holder:opened() -- is it a lock at all?
+      peer.holder:expect("queue.declare", { queue = MUTEX, passive = true, channel = channel })
+      peer.holder:refuse(channel, 405, "RESOURCE_LOCKED", "queue.declare")
+      return op
     end
 
-    it("does not take the pulse's answer for the mutex's", function ()
-      local peer = scene.open(way)
-      local op = scene.begin(peer, "remove", 2, {}, { permits = 3, marks = 3 })
-      local one = scene.collects(peer, PERMITS, 2):consumes()
-      peer.holder:expect("queue.declare", { queue = PERMITS, passive = true })
-      one:deliver_some(2)
-      one:goes_on(MARKS):consumes()
-      one:say{ method = "queue.declare-ok", queue = PERMITS, message_count = 1, consumer_count = 1 }
-      peer.holder:expect("queue.declare", { queue = MARKS, passive = true })
-      one:say{ method = "queue.declare-ok", queue = MARKS, message_count = 0, consumer_count = 1 }
-      peer.holder:expect("basic.qos")
-      one:deliver_some(2)
-      local settled = one:acknowledges()
-      one:say{ method = "basic.qos-ok" } -- the look's
-      settled()
-      peer.holder:expect("queue.delete", { queue = MUTEX })
-      one:say{ method = "basic.qos-ok" } -- the pulse's
-      peer:pass(5)
-      peer:failed(op, "unreachable", "did not answer within 5 s")
-    end)
-
-    it("knows nothing of the time that an answer took: a later question must say the same", function ()
-      local peer = scene.open(way)
-      scene.begin(peer, "repair", nil, {}, { permits = 1, marks = 3 })
-      local one = scene.collects(peer, PERMITS, 4):consumes()
-      one:deliver_some(1)
-      one:looks(0, 0)
-      peer:live(1, function () return peer.holder:next() ~= "nothing" end)
-      peer:pass(0.6) -- longer than it must be alone
-      one:looks(0, 0)
-      peer.prober:silent()
-      assert.is_true(one:keeps_looking(3, 0, 0) > 0)
+    it("tries again, and acts by what there is then", function ()
+      local peer = scene.open()
+      local op = late(peer)
+      peer:pass(0.005)
+      local mutex = peer.holder:claim(MUTEX)
+      peer.holder:grant(mutex)
+      scene.looks(peer, { permits = 0, marks = 7 })
       scene.tries(peer)
+      peer.prober:barrier()
+      scene.adds(peer, 1)
+      scene.leaves(peer, mutex)
+      assert.equal(8, peer:result(op))
     end)
 
-    it("leaves what comes too late to the end of its channel: it may have been given back with the rest", function ()
-      local peer = scene.open(way)
-      local _ = scene.begin(peer, "remove", 2, {}, { permits = 1, marks = 3, consumers = 2 })
-      local one = scene.collects(peer, PERMITS, 2):consumes()
-      one:deliver_some(1)
-      one:looks(0, 2)
-      local settled = one:returns()
-      one:deliver_some(1)
-      peer.holder:silent()
-      settled()
-    end)
-
-    it("is not shaken by answers to what it did not ask", function ()
-      for _, action in ipairs{ "add", "remove", "repair" } do
-        local peer = scene.open(way)
-        local op = peer.session:administer_tokens(action, "images", {}, 1)
+    -- As it died while its queue stood still, and the queue goes under our claim.
+    it("tries again where that is just going away, whatever is asked of it by then", function ()
+      for _, method in ipairs{ "queue.declare", "basic.consume" } do
+        local peer = scene.open()
+        local op = peer.session:administer_tokens("add", "images", {}, 1)
         local mutex = peer.holder:claim(MUTEX)
-        peer.holder:grant(mutex)
-        peer.holder:declared(mutex.channel, "images")
-        peer.holder:deleted(mutex.channel)
-        scene.looks(peer, { permits = 2, marks = 2 })
-        peer.holder:declared(mutex.channel, "images")
-        peer.holder:deleted(mutex.channel)
-        if action == "add" then
-          scene.tries(peer)
-        else
-          local one = scene.collects(peer, PERMITS, action == "remove" and 1 or 3)
-          one:say{ method = "queue.declare-ok", queue = PERMITS }
-          one:say{ method = "basic.cancel", consumer_tag = "another", no_wait = true }
-          one:consumes()
-          one:say{ method = "basic.qos-ok" }
-          one:say{ method = "basic.consume-ok", consumer_tag = one.tag }
-          one:looks(0, 3)
-          one:say{ method = "basic.qos-ok" }
-          one:say{ method = "basic.qos-ok" }
+        if method == "basic.consume" then peer.holder:declared(mutex.channel, MUTEX) end
+        peer.holder:refuse(mutex.channel, 404, ("NOT_FOUND - no queue '%s' in vhost '/'"):format(MUTEX), method)
+        if method == "basic.consume" then
+          local channel = peer.holder:opened()
+          peer:pass(0.005)
+          peer.holder:expect("queue.delete", { queue = MUTEX, channel = channel })
+          peer.holder:deleted(channel)
         end
+        peer:pass(0.05)
+        mutex = peer.holder:claim(MUTEX)
+        peer.holder:grant(mutex)
+        scene.looks(peer, { permits = 0, marks = 7 })
         op:drop()
       end
     end)
 
-    it("has no channel left", function ()
-      for most, action in pairs{ [1] = "add", [2] = "add", [3] = "slots" } do
-        local peer = Peer.new(way)
-        peer.holder:handshake{ channel_max = most }
-        peer.prober:handshake()
-        if action == "add" then
-          local op = peer.session:administer_tokens(action, "images", {}, 1)
-          local mutex = peer.holder:claim(MUTEX)
-          peer.holder:grant(mutex)
-          if most == 2 then peer.holder:expect("channel.open") peer.holder:expect("queue.declare") end
-          peer:failed(op, "limit", "no channel is left")
-          if most == 2 then peer.holder:expect("channel.close") end
-          peer.holder:delete(MUTEX)
-          peer.holder:silent()
-        end
-      end
+    it("does not wait for a node that is down", function ()
+      local peer = scene.open()
+      local op = peer.session:administer_tokens("add", "images", {}, 1)
+      local mutex = peer.holder:claim(MUTEX)
+      peer.holder:refuse(mutex.channel, 404, ("NOT_FOUND - home node 'rabbit@other' of durable queue '%s' in vhost "
+        .. "'/' is down or inaccessible"):format(MUTEX), "queue.declare")
+      peer:failed(op, "unavailable", 'the administration mutex of "images"', "home node 'rabbit@other'")
+    end)
+
+    it("does not take what is left of its own last try for another's", function ()
+      local peer = scene.open()
+      local op = peer.session:administer_tokens("add", "images", { timeout = 2 }, 1)
+      local mutex = peer.holder:claim(MUTEX)
+      peer.holder:declared(mutex.channel, MUTEX)
+      local absent = ("NOT_FOUND - no queue '%s' in vhost '/'"):format(MUTEX)
+      peer.holder:refuse(mutex.channel, 404, absent, "basic.consume")
+      local channel = peer.holder:opened()
+      peer:pass(0.005)
+      peer.holder:expect("queue.delete", { queue = MUTEX, channel = channel })
+      peer:live(2)
+      peer:failed(op, "timeout", 'add of "images" took longer than 2 s')
+    end)
+
+    it("gives up in time", function ()
+      local peer = scene.open()
+      local op = late(peer, { timeout = 3, wait = 5 })
+      peer:live(3, function ()
+        if peer.holder:next() ~= "channel.open" then return end
+        local mutex = peer.holder:claim(MUTEX)
+        peer.holder:refuse(mutex.channel, 405, "RESOURCE_LOCKED", "queue.declare")
+      end)
+      peer:failed(op, "timeout", 'another administrator was at work on "images" for all of 3 s')
+    end)
+
+    it("does not blame one that nobody has seen, when the broker says nothing", function ()
+      local peer = scene.open()
+      local op = peer.session:administer_tokens("add", "images", { timeout = 2 }, 1)
+      peer.holder:claim(MUTEX)
+      peer:live(2)
+      peer:failed(op, "timeout", 'add of "images" took longer than 2 s')
+    end)
+
+    it("in its own session, waits without asking the broker", function ()
+      local peer = scene.open()
+      local _, mutex = scene.begin(peer, "destroy", nil, {}, { permits = 3, marks = 3 })
+      peer.holder:expect("queue.delete", { queue = PERMITS })
+      local second = peer.session:administer_tokens("add", "images", {}, 1)
+      peer:pass(1)
+      peer.holder:silent()
+      peer.holder:deleted(mutex.channel)
+      scene.deletes(peer, mutex, MARKS)()
+      peer.holder:delete(MUTEX, mutex.channel)
+      peer:pass(1)
+      peer.holder:claim(MUTEX)
+      assert.is_false(second:done())
+    end)
+
+    it("of a persistent semaphore by the same name, is not kept from anything", function ()
+      local peer = scene.open()
+      local op = peer.session:administer("create", "images", {}, 1)
+      peer.holder:grant(peer.holder:claim("images-admin"))
+      peer.session:administer_tokens("create", "images", {}, 1)
+      peer.holder:claim(MUTEX)
+      assert.is_false(op:done())
     end)
   end)
-end
+
+  it("finds too few marks to remove: conflict, and gives all back", function ()
+    local peer = scene.open()
+    local op, mutex = scene.begin(peer, "remove", 2, {}, { permits = 3, marks = 3 })
+    local one = scene.collects(peer, PERMITS, 2):consumes()
+    peer.holder:expect("queue.declare", { queue = PERMITS, passive = true })
+    one:deliver_some(2)
+    one:goes_on(MARKS)
+    one:say{ method = "queue.declare-ok", queue = PERMITS, message_count = 1, consumer_count = 1 }
+    one:consumes()
+    one:deliver_some(1)
+    one:looks(0, 0)
+    assert.is_true(one:keeps_looking(6, 0, 0) > 1)
+    local message = peer:failed(op, "conflict", MARKS, "of 2", "only 1")
+    assert.is_nil(message:find("finish", 1, true))
+    one:drops()
+    peer.holder:expect("queue.delete", { queue = MUTEX, channel = mutex.channel })
+  end)
+
+  it("does not count while a dead administrator is seen to have marks", function ()
+    local peer = scene.open()
+    local op, mutex = scene.begin(peer, "resize", 3, {}, { permits = 1, marks = 1, takers = 1 })
+    peer.holder:silent()
+    for _ = 1, 3 do
+      peer:live(0.2, function () return peer.holder:next() ~= "nothing" end)
+      scene.looks(peer, { permits = 1, marks = 1, takers = 1 })
+      peer.holder:silent()
+    end
+    peer:live(0.2, function () return peer.holder:next() ~= "nothing" end)
+    scene.looks(peer, { permits = 3, marks = 3 })
+    scene.leaves(peer, mutex)
+    assert.equal(3, peer:result(op))
+  end)
+
+  it("does not wait longer than it may for the end of somebody who takes marks, and names the queue", function ()
+    local peer = scene.open()
+    local op, mutex = scene.begin(peer, "repair", nil, { timeout = 2 }, { permits = 1, marks = 1, takers = 1 })
+    peer:live(2, function ()
+      if peer.holder:next() ~= "nothing" then scene.looks(peer, { permits = 1, marks = 1, takers = 1 }) end
+    end)
+    peer:failed(op, "timeout", ('another client consumes from queue "%s"'):format(MARKS))
+    scene.leaves(peer, mutex)
+  end)
+
+  it("deletes the marks, whoever takes them", function ()
+    local peer = scene.open()
+    local op, mutex = scene.begin(peer, "destroy", nil, {}, { permits = 1, marks = 1, takers = 1 })
+    scene.deletes(peer, mutex, PERMITS)()
+    scene.deletes(peer, mutex, MARKS)()
+    scene.leaves(peer, mutex)
+    peer:result(op)
+  end)
+
+  it("gives back what comes too late, and keeps nothing from others while it stays", function ()
+    local peer = scene.open()
+    local op, mutex = scene.begin(peer, "repair", nil, {}, { permits = 2, marks = 2, consumers = 1 })
+    local one = scene.collects(peer, PERMITS, 3):consumes()
+    peer.holder:expect("queue.declare", { queue = PERMITS, passive = true, channel = one.channel })
+    for _ = 1, 2 do one:deliver(scene.permit(1)) end
+    one:throws(2)
+    one:say{ method = "queue.declare-ok", queue = PERMITS, message_count = 0, consumer_count = 2 }
+    peer.holder:expect("basic.qos", { channel = one.channel })
+    one:say{ method = "basic.qos-ok" }
+    local settled = one:returns()
+    one:deliver_some(1) -- behind the nack, or before it
+    peer.holder:silent()
+    settled()
+    local function returned()
+      local frame = peer.holder:expect("basic.nack", { channel = one.channel, multiple = true, requeue = true })
+      assert.equal(0, frame.delivery_tag)
+    end
+    returned()
+    peer.holder:delete(MUTEX, mutex.channel)
+    one:deliver_some(1)
+    returned()
+    one:lingers()
+    peer:failed(op, "busy")
+  end)
+
+  it("is not out of time while it stays, however late its turn", function ()
+    local peer = scene.open()
+    local op, mutex = scene.begin(peer, "remove", 2, { timeout = 2 }, { permits = 3, marks = 3 })
+    local one = scene.takes(peer, 2)
+    peer.holder:delete(MUTEX, mutex.channel)
+    peer:pass(7)
+    one:closes()
+    assert.equal(1, peer:result(op))
+  end)
+
+  -- The prober does not end with the mutex; so whoever was stopped could publish what another has by now.
+  local BATCHES = { [2] = { 2 }, [600] = { 512, 88 } }
+  for _, case in ipairs{ { 2, "is there" }, { 2, "is not" }, { 600, "is there" }, { 600, "is not" } } do
+    local amount, outcome = unpack(case)
+    it(("publishes nothing of %d while it is not certain of the mutex: asks for that, which %s"):format(amount,
+      outcome), function ()
+      local peer, batches = scene.open(), BATCHES[amount]
+      local op, mutex = scene.begin(peer, "add", amount, { timeout = 600 }, { permits = 1, marks = 1 })
+      scene.tries(peer)
+      peer.prober:barrier()
+      local answers = scene.publishes_marks(peer, batches[1])
+      peer.reads_at = peer.now + 200 -- heartbeats are 60
+      answers()
+      peer.now, peer.reads_at = peer.reads_at, nil
+      peer.prober:pull()
+      for _, frame in ipairs(peer.prober.frames) do assert.not_equal("basic.publish", frame.method) end
+      peer.prober:ignore()
+      peer.holder:expect("queue.declare", { queue = MUTEX, passive = true, channel = mutex.channel })
+      peer.holder:ignore() -- the pulse, too
+      peer.holder:send{ channel = 0, heartbeat = true }
+      if outcome == "is there" then
+        peer.holder:declared(mutex.channel, MUTEX)
+        for i = 2, #batches do scene.publishes_marks(peer, batches[i])() end
+        for _, count in ipairs(batches) do scene.publishes_permits(peer, count)() end
+        if peer.holder:next() == "basic.qos" then peer.holder:expect("basic.qos") end -- the pulse once more
+        peer.holder:delete(MUTEX)
+        assert.equal(1 + amount, peer:result(op))
+      else
+        peer.holder:down("timed out")
+        peer:failed(op, "lost", 'the administration mutex of "images"',
+          ("; repair() and then resize(%d) finish"):format(1 + amount))
+        peer.prober:silent()
+      end
+    end)
+  end
+
+  it("does not take the pulse's answer for the mutex's", function ()
+    local peer = scene.open()
+    local op = scene.begin(peer, "remove", 2, {}, { permits = 3, marks = 3 })
+    local one = scene.collects(peer, PERMITS, 2):consumes()
+    peer.holder:expect("queue.declare", { queue = PERMITS, passive = true })
+    one:deliver_some(2)
+    one:goes_on(MARKS):consumes()
+    one:say{ method = "queue.declare-ok", queue = PERMITS, message_count = 1, consumer_count = 1 }
+    peer.holder:expect("queue.declare", { queue = MARKS, passive = true })
+    one:say{ method = "queue.declare-ok", queue = MARKS, message_count = 0, consumer_count = 1 }
+    peer.holder:expect("basic.qos")
+    one:deliver_some(2)
+    local settled = one:acknowledges()
+    one:say{ method = "basic.qos-ok" } -- the look's
+    settled()
+    peer.holder:expect("queue.delete", { queue = MUTEX })
+    one:say{ method = "basic.qos-ok" } -- the pulse's
+    peer:pass(5)
+    peer:failed(op, "unreachable", "did not answer within 5 s")
+  end)
+
+  it("knows nothing of the time that an answer took: a later question must say the same", function ()
+    local peer = scene.open()
+    scene.begin(peer, "repair", nil, {}, { permits = 1, marks = 3 })
+    local one = scene.collects(peer, PERMITS, 4):consumes()
+    one:deliver_some(1)
+    one:looks(0, 0)
+    peer:live(1, function () return peer.holder:next() ~= "nothing" end)
+    peer:pass(0.6) -- longer than it must be alone
+    one:looks(0, 0)
+    peer.prober:silent()
+    assert.is_true(one:keeps_looking(3, 0, 0) > 0)
+    scene.tries(peer)
+  end)
+
+  it("leaves what comes too late to the end of its channel: it may have been given back with the rest", function ()
+    local peer = scene.open()
+    local _ = scene.begin(peer, "remove", 2, {}, { permits = 1, marks = 3, consumers = 2 })
+    local one = scene.collects(peer, PERMITS, 2):consumes()
+    one:deliver_some(1)
+    one:looks(0, 2)
+    local settled = one:returns()
+    one:deliver_some(1)
+    peer.holder:silent()
+    settled()
+  end)
+
+  it("is not shaken by answers to what it did not ask", function ()
+    for _, action in ipairs{ "add", "remove", "repair" } do
+      local peer = scene.open()
+      local op = peer.session:administer_tokens(action, "images", {}, 1)
+      local mutex = peer.holder:claim(MUTEX)
+      peer.holder:grant(mutex)
+      peer.holder:declared(mutex.channel, "images")
+      peer.holder:deleted(mutex.channel)
+      scene.looks(peer, { permits = 2, marks = 2 })
+      peer.holder:declared(mutex.channel, "images")
+      peer.holder:deleted(mutex.channel)
+      if action == "add" then
+        scene.tries(peer)
+      else
+        local one = scene.collects(peer, PERMITS, action == "remove" and 1 or 3)
+        one:say{ method = "queue.declare-ok", queue = PERMITS }
+        one:say{ method = "basic.cancel", consumer_tag = "another", no_wait = true }
+        one:consumes()
+        one:say{ method = "basic.qos-ok" }
+        one:say{ method = "basic.consume-ok", consumer_tag = one.tag }
+        one:looks(0, 3)
+        one:say{ method = "basic.qos-ok" }
+        one:say{ method = "basic.qos-ok" }
+      end
+      op:drop()
+    end
+  end)
+
+  it("has no channel left", function ()
+    for most, action in pairs{ [1] = "add", [2] = "add", [3] = "slots" } do
+      local peer = Peer.new()
+      peer.holder:handshake{ channel_max = most }
+      peer.prober:handshake()
+      if action == "add" then
+        local op = peer.session:administer_tokens(action, "images", {}, 1)
+        local mutex = peer.holder:claim(MUTEX)
+        peer.holder:grant(mutex)
+        if most == 2 then peer.holder:expect("channel.open") peer.holder:expect("queue.declare") end
+        peer:failed(op, "limit", "no channel is left")
+        if most == 2 then peer.holder:expect("channel.close") end
+        peer.holder:delete(MUTEX)
+        peer.holder:silent()
+      end
+    end
+  end)
+end)
