@@ -1,13 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- AMQP 0-9-1 frames as Lua tables, in both directions, for tests.
---
--- The unit specs use it to play the broker against the core. The raw client (client.lua) uses it to play a client
--- against a broker. It is written from the specification and shares no code with the library under test, so that one
--- defect cannot hide in both.
---
--- A frame is one of
+--- AMQP 0-9-1 frames as Lua tables, in both directions, for specs: the scripted peer, the raw client (client.lua) and
+-- the model broker. It is written from the specification and shares no code with the library under test, so that one
+-- defect cannot hide in both. A frame is one of
 --
 --     { channel = 1, method = "queue.declare-ok", queue = "q", message_count = 0, consumer_count = 0 }
 --     { channel = 1, header = true, class = 60, size = 5, properties = { message_id = "7", expiration = "0" } }
@@ -16,22 +12,21 @@
 --     { protocol = "0-9-1" }                        the eight bytes "AMQP…" that open or refuse a connection
 --
 -- Field names are those of the specification, with underscores. A missing field is zero, false or empty. An unknown
--- field is an error, since it must be a typing error.
+-- field is an error, since it must be a typing error. The model broker reads and writes hundreds of thousands of
+-- frames a second. So each method has two generated functions instead of a loop over its fields.
 local lua53 = require "spec.support.lua53"
 
-local frames = {}
-
 local pack, unpack = lua53.pack, lua53.unpack
+local byte, char, sub, floor = string.byte, string.char, string.sub, math.floor
 
---- The protocol header, which a client sends first.
-frames.header = "AMQP\0\0\9\1"
+local FRAME_END, BASIC = 0xCE, 60
 
-local METHOD, HEADER, BODY, HEARTBEAT, FRAME_END = 1, 2, 3, 8, 0xCE
-local BASIC = 60
+--- The kinds of frames; "A" begins a protocol header. `header` is that of a client, which it sends first.
+local frames = { METHOD = 1, HEADER = 2, BODY = 3, HEARTBEAT = 8, PROTOCOL = 0x41, header = "AMQP\0\0\9\1" }
 
 -- class.method name field:type …, from the specification; RabbitMQ's own are connection.blocked, .unblocked and
 -- .update-secret, basic.nack and all of confirm. Consecutive bits share an octet.
-local methods = {}  -- both by name and by class * 65536 + method
+local methods, by_id = {}, {} -- by name, and by class * 65536 + method
 for class, id, name, fields in ([[
   10.10 connection.start        version_major:octet version_minor:octet server_properties:table mechanisms:longstr
                                 locales:longstr
@@ -99,8 +94,7 @@ for class, id, name, fields in ([[
     table.insert(method.fields, { name = field, kind = kind })
     method.has[field] = true
   end
-  methods[name] = method
-  methods[method.class * 65536 + method.id] = method
+  methods[name], by_id[method.class * 65536 + method.id] = method, method
 end
 
 -- The properties of a message, the first having the highest flag bit.
@@ -112,24 +106,65 @@ for name, kind in ([[content_type:shortstr content_encoding:shortstr headers:tab
   PROPERTIES[name] = true
 end
 
---- The names of all methods, sorted: for tests that go through every one.
-function frames.methods()
-  local names = {}
-  for name in pairs(methods) do
-    if type(name) == "string" then table.insert(names, name) end
+--- All methods, by name: each has a class, an id, and fields in order, { { name = "queue", kind = "shortstr" }, … }.
+frames.methods = methods
+
+-- Values: write[kind](value) returns bytes; read[kind](bytes, at) returns a value, and the position after it ---------
+
+-- Cached: most numbers are small and occur again and again.
+local function remembered(fn)
+  local known = {}
+  return function (number)
+    if number >= 4096 then return fn(number) end
+    local bytes = known[number]
+    if not bytes then
+      bytes = fn(number)
+      known[number] = bytes
+    end
+    return bytes
   end
-  table.sort(names)
-  return names
 end
 
---- The fields of a method, in order: { { name = "queue", kind = "shortstr" }, … }
-function frames.fields(method)
-  return methods[method].fields
+local write, read = { octet = char }, {}
+
+write.short = remembered(function (number) return char(floor(number / 0x100), number % 0x100) end)
+
+write.long = remembered(function (number)
+  return char(floor(number / 0x1000000), floor(number / 0x10000) % 0x100, floor(number / 0x100) % 0x100, number % 0x100)
+end)
+
+write.longlong = remembered(function (number) return pack(">I8", number) end)
+
+function write.shortstr(text) return char(#text) .. text end
+
+function write.longstr(text) return write.long(#text) .. text end
+
+function read.octet(bytes, at) return byte(bytes, at), at + 1 end
+
+function read.short(bytes, at)
+  local a, b = byte(bytes, at, at + 1)
+  return a * 0x100 + b, at + 2
 end
 
---- The properties of a message, in order, in the same way.
-function frames.properties()
-  return PROPERTIES
+local function read_long(bytes, at)
+  local a, b, c, d = byte(bytes, at, at + 3)
+  return ((a * 0x100 + b) * 0x100 + c) * 0x100 + d, at + 4
+end
+
+read.long = read_long
+
+function read.longlong(bytes, at)
+  return read_long(bytes, at) * 0x100000000 + read_long(bytes, at + 4), at + 8
+end
+
+function read.shortstr(bytes, at)
+  local after = at + 1 + byte(bytes, at)
+  return sub(bytes, at + 1, after - 1), after
+end
+
+function read.longstr(bytes, at)
+  local after = at + 4 + read_long(bytes, at)
+  return sub(bytes, at + 4, after - 1), after
 end
 
 -- Values in field tables --------------------------------------------------------------------------------------------
@@ -143,21 +178,13 @@ function frames.as(kind, value)
 end
 
 --- The value of type V; a table cannot hold nil for it.
-frames.void = setmetatable({ kind = "V" }, typed)
+frames.void = frames.as("V")
 
 -- RabbitMQ and rabbitmq-c interpret these letters differently from the specification (s, l, L). This follows RabbitMQ.
 local FIXED = {
   b = ">i1", B = ">I1", s = ">i2", U = ">i2", u = ">I2", I = ">i4", i = ">I4", l = ">i8", L = ">I8",
   f = ">f", d = ">d", T = ">I8", S = ">s4", x = ">s4",
 }
-
-local encode_table, decode_table
-
---- The bytes of a field table.
-function frames.encode_table(fields) return encode_table(fields) end
-
---- Decodes a field table at `at`; returns it and the position after it.
-function frames.decode_table(bytes, at) return decode_table(bytes, at) end
 
 local function kind_of(value)
   local lua_type = lua53.math_type(value) or type(value)
@@ -169,7 +196,7 @@ local function kind_of(value)
   error("a field table cannot hold a " .. lua_type, 0)
 end
 
-local function encode_value(value)
+local function write_value(value)
   local kind
   if getmetatable(value) == typed then
     kind, value = value.kind, value.value
@@ -180,124 +207,169 @@ local function encode_value(value)
   if kind == "V" then return kind end
   if kind == "t" then return kind .. (value and "\1" or "\0") end
   if kind == "D" then return kind .. pack(">I1i4", value.scale, value.value) end
-  if kind == "F" then return kind .. encode_table(value) end
+  if kind == "F" then return kind .. write.table(value) end
   if kind == "A" then
     local items = {}
-    for i, item in ipairs(value) do items[i] = encode_value(item) end
-    return kind .. pack(">s4", table.concat(items))
+    for i, item in ipairs(value) do items[i] = write_value(item) end
+    return kind .. write.longstr(table.concat(items))
   end
   error("no such type in a field table: " .. tostring(kind), 0)
 end
 
 -- Keys are sorted, so that equal tables have equal bytes.
-function encode_table(fields)
+function write.table(fields)
   local keys, bytes = {}, {}
   for key in pairs(fields) do table.insert(keys, key) end
   table.sort(keys)
-  for i, key in ipairs(keys) do bytes[i] = pack(">s1", key) .. encode_value(fields[key]) end
-  return pack(">s4", table.concat(bytes))
+  for i, key in ipairs(keys) do bytes[i] = write.shortstr(key) .. write_value(fields[key]) end
+  return write.longstr(table.concat(bytes))
 end
 
-local function decode_value(bytes, at)
-  local kind = bytes:sub(at, at)
-  at = at + 1
-  if FIXED[kind] then return unpack(FIXED[kind], bytes, at) end
-  if kind == "V" then return frames.void, at end
-  if kind == "t" then return bytes:byte(at) ~= 0, at + 1 end
-  if kind == "F" then return decode_table(bytes, at) end
-  if kind == "D" then
-    local scale, value, after = unpack(">I1i4", bytes, at)
-    return frames.as("D", { scale = scale, value = value }), after
-  end
-  if kind == "A" then
-    local items, after = unpack(">s4", bytes, at)
-    local list, i = {}, 1
-    while i <= #items do list[#list + 1], i = decode_value(items, i) end
-    return list, after
-  end
-  error(("no such type in a field table: %q"):format(kind), 0)
+-- Readers by the letter, as a number. Most values have one of the first five types.
+local VALUES = {}
+for kind, format in pairs(FIXED) do VALUES[byte(kind)] = function (bytes, at) return unpack(format, bytes, at) end end
+
+VALUES[byte "S"], VALUES[byte "T"] = read.longstr, read.longlong
+
+VALUES[byte "t"] = function (bytes, at) return byte(bytes, at) ~= 0, at + 1 end
+
+VALUES[byte "I"] = function (bytes, at)
+  local number, after = read_long(bytes, at)
+  return number < 0x80000000 and number or number - 0x100000000, after
 end
 
-function decode_table(bytes, at)
-  local items, after = unpack(">s4", bytes, at)
-  local fields, i = {}, 1
-  while i <= #items do
-    local key
-    key, i = unpack(">s1", items, i)
-    fields[key], i = decode_value(items, i)
+VALUES[byte "l"] = function (bytes, at)
+  local high, low = read_long(bytes, at), read_long(bytes, at + 4)
+  if high >= 0x80000000 then high = high - 0x100000000 end
+  return high * 0x100000000 + low, at + 8
+end
+
+VALUES[byte "V"] = function (_, at) return frames.void, at end
+
+VALUES[byte "D"] = function (bytes, at)
+  local scale, value, after = unpack(">I1i4", bytes, at)
+  return frames.as("D", { scale = scale, value = value }), after
+end
+
+local function read_value(bytes, at)
+  local reader = VALUES[byte(bytes, at)]
+  if not reader then error(("no such type in a field table: %q"):format(sub(bytes, at, at)), 0) end
+  return reader(bytes, at + 1)
+end
+
+VALUES[byte "A"] = function (bytes, at)
+  local list, next_at, after = {}, at + 4, at + 4 + read_long(bytes, at)
+  while next_at < after do list[#list + 1], next_at = read_value(bytes, next_at) end
+  return list, after
+end
+
+function read.table(bytes, at)
+  local fields, next_at, after = {}, at + 4, at + 4 + read_long(bytes, at)
+  while next_at < after do
+    local key, value_at = read.shortstr(bytes, next_at)
+    fields[key], next_at = read_value(bytes, value_at)
   end
   return fields, after
 end
 
--- The fields of methods and headers ---------------------------------------------------------------------------------
+VALUES[byte "F"] = read.table
 
-local PLAIN = { octet = ">I1", short = ">I2", long = ">I4", longlong = ">I8", shortstr = ">s1", longstr = ">s4" }
-local EMPTY = { octet = 0, short = 0, long = 0, longlong = 0, shortstr = "", longstr = "" }
+-- Methods -----------------------------------------------------------------------------------------------------------
 
-local function encode_field(field, value)
-  if field.kind == "table" then return encode_table(value or {}) end
-  if value == nil then value = EMPTY[field.kind] end
-  local fine, bytes = pcall(pack, PLAIN[field.kind], value)
-  if not fine then error(("%s = %s: %s"):format(field.name, value, bytes), 0) end
-  return bytes
-end
-
-local function decode_field(field, bytes, at)
-  if field.kind == "table" then return decode_table(bytes, at) end
-  return unpack(PLAIN[field.kind], bytes, at)
-end
-
--- Whether a number's bit of this weight is set.
-local function has(number, flag) return number % (2 * flag) >= flag end
-
-local function encode_fields(method, values)
-  local bytes, octet, flag = {}, 0, 1
-  local function end_bits()
-    if flag > 1 then table.insert(bytes, string.char(octet)) end
-    octet, flag = 0, 1
-  end
+-- The fields of a method, bits that share an octet together: { { kind = "short", "name" }, { kind = "bits", … }, … }
+local function groups_of(method)
+  local groups = {}
   for _, field in ipairs(method.fields) do
-    if field.kind == "bit" then
-      if values[field.name] then octet = octet + flag end
-      flag = 2 * flag
+    local last = groups[#groups]
+    if field.kind == "bit" and last and last.kind == "bits" then
+      table.insert(last, field.name)
     else
-      end_bits()
-      table.insert(bytes, encode_field(field, values[field.name]))
+      table.insert(groups, { kind = field.kind == "bit" and "bits" or field.kind, field.name })
     end
   end
-  end_bits()
-  return table.concat(bytes)
+  return groups
 end
 
-local function decode_fields(method, bytes, at, values)
-  local flag = 1
-  for _, field in ipairs(method.fields) do
-    if field.kind == "bit" then
-      values[field.name] = has(bytes:byte(at), flag)
-      flag = 2 * flag
-    else
-      if flag > 1 then at, flag = at + 1, 1 end
-      values[field.name], at = decode_field(field, bytes, at)
+-- Compiles a function from source; `id` and the reader or writer of each kind of value, by the kind's name, are its
+-- locals.
+local function function_of(source, kinds, id)
+  local chunk = ("local kinds, id = ... local octet, short, long, longlong = kinds.octet, kinds.short, kinds.long, " ..
+    "kinds.longlong local shortstr, longstr, table = kinds.shortstr, kinds.longstr, kinds.table %s"):format(source)
+  return assert((loadstring or load)(chunk))(kinds, id)
+end
+
+local SIZES = { octet = 1, short = 2, long = 4, longlong = 8, bits = 1 }
+local EMPTY = { shortstr = "''", longstr = "''", table = "{}" }
+
+-- The source of a writer for one group of fields: the declaration that it needs, and the expression to write.
+local function writer_of(group, i)
+  local name, kind = group[1], group.kind
+  if EMPTY[kind] then
+    return ("local v%d = %s(frame.%s or %s) "):format(i, kind, name, EMPTY[kind]), "v" .. i
+  elseif kind ~= "bits" then
+    return "", ("%s(frame.%s or 0)"):format(kind, name)
+  end
+  local bits = {}
+  for bit, field in ipairs(group) do bits[bit] = ("(frame.%s and %d or 0)"):format(field, 2 ^ (bit - 1)) end
+  return "", ("octet(%s)"):format(table.concat(bits, " + "))
+end
+
+-- function (frame, channel) local v2 = shortstr(frame.queue or "") …
+--   return "\1" .. short(channel) .. long(7 + #v2 …) .. id .. short(frame.ticket or 0) .. v2 … end
+local function writer_of_method(method)
+  local before, parts, sizes, fixed = {}, {}, {}, 4
+  for i, group in ipairs(groups_of(method)) do
+    before[i], parts[i] = writer_of(group, i)
+    fixed = fixed + (SIZES[group.kind] or 0)
+    if not SIZES[group.kind] then table.insert(sizes, " + #v" .. i) end
+  end
+  table.insert(parts, 1, ('"\\1" .. short(channel) .. long(%d%s) .. id'):format(fixed, table.concat(sizes)))
+  table.insert(parts, '"\\206"')
+  return function_of(("return function (frame, channel) %s return %s end"):format(table.concat(before),
+    table.concat(parts, " .. ")), write, write.short(method.class) .. write.short(method.id))
+end
+
+-- function (bytes, at, channel) local v1 v1, at = short(bytes, at) …
+--   return { channel = channel, …, queue = v2, … }, at end
+local function reader_of_method(method)
+  local lines, fields = {}, { "channel = channel", ("method = %q"):format(method.name) }
+  for i, group in ipairs(groups_of(method)) do
+    local kind = group.kind == "bits" and "octet" or group.kind
+    table.insert(lines, ("local v%d v%d, at = %s(bytes, at)"):format(i, i, kind))
+    for bit, field in ipairs(group) do
+      local is_set = group.kind == "bits" and (" %% %d >= %d"):format(2 ^ bit, 2 ^ (bit - 1)) or ""
+      if field ~= "ticket" then table.insert(fields, ("%s = v%d%s"):format(field, i, is_set)) end -- which is reserved
     end
   end
-  return values
+  return function_of(("return function (bytes, at, channel) %s return { %s }, at end"):format(table.concat(lines, " "),
+    table.concat(fields, ", ")), read)
 end
 
--- Frames ------------------------------------------------------------------------------------------------------------
-
-local function encode_method(frame)
-  local method = methods[frame.method] or error("no such method: " .. tostring(frame.method), 0)
-  for name in pairs(frame) do
-    if not (method.has[name] or name == "channel" or name == "method") then
-      error(("%s has no field %s"):format(method.name, name), 0)
-    end
-  end
-  return pack(">I2I2", method.class, method.id) .. encode_fields(method, frame)
+for _, method in pairs(methods) do
+  method.write, method.read = writer_of_method(method), reader_of_method(method)
 end
 
-local function encode_header(frame)
+--- The bytes of a method on a channel. Unknown fields are not looked for.
+function frames.write_method(frame, channel)
+  return methods[frame.method].write(frame, channel)
+end
+
+--- The method in the frame at `at`, which is on that channel, and the position after its fields.
+function frames.read_method(bytes, at, channel)
+  local id = read_long(bytes, at + 7)
+  local method = by_id[id] or error(("no such method: %d.%d"):format(floor(id / 0x10000), id % 0x10000), 0)
+  return method.read(bytes, at + 11, channel)
+end
+
+-- Content and other frames ------------------------------------------------------------------------------------------
+
+local function framed(kind, channel, payload)
+  return char(kind) .. write.short(channel) .. write.longstr(payload) .. char(FRAME_END)
+end
+
+--- The bytes of a message's header, of the class basic unless given.
+function frames.write_header(channel, properties, size, class)
   local flags, values = 0, {}
-  local properties = frame.properties or {}
   for name in pairs(properties) do
     if not PROPERTIES[name] then error("no such property: " .. tostring(name), 0) end
   end
@@ -305,70 +377,69 @@ local function encode_header(frame)
     local value = properties[property.name]
     if value ~= nil then
       flags = flags + property.flag
-      table.insert(values, encode_field(property, value))
+      table.insert(values, write[property.kind](value))
     end
   end
-  return pack(">I2I2I8I2", frame.class or BASIC, 0, frame.size or 0, flags) .. table.concat(values)
+  return framed(frames.HEADER, channel, write.short(class or BASIC) .. write.short(0) .. write.longlong(size)
+    .. write.short(flags) .. table.concat(values))
 end
 
---- The bytes of one frame. It does not split content into frames: encode_content does, which knows frame_max.
-function frames.encode(frame)
-  local kind, payload
-  if frame.protocol then
-    return frames.header
-  elseif frame.method then
-    kind, payload = METHOD, encode_method(frame)
-  elseif frame.header then
-    kind, payload = HEADER, encode_header(frame)
-  elseif frame.body then
-    kind, payload = BODY, frame.body
-  elseif frame.heartbeat then
-    kind, payload = HEARTBEAT, ""
-  else
-    error("neither method, header, body nor heartbeat", 2)
+--- The same header on a channel.
+function frames.header_on(channel, header)
+  if read.short(header, 2) == channel then return header end
+  return "\2" .. write.short(channel) .. sub(header, 4)
+end
+
+--- The properties in a message's header, and the position after them.
+function frames.properties(header)
+  local flags, at, properties = read.short(header, 20), 22, {}
+  for i = 1, #PROPERTIES do
+    local property = PROPERTIES[i]
+    if flags >= property.flag then
+      flags = flags - property.flag
+      properties[property.name], at = read[property.kind](header, at)
+    end
   end
-  return pack(">I1I2s4I1", kind, frame.channel or 0, payload, FRAME_END)
+  return properties, at
 end
 
---- A whole message: its method (a table as for encode), its header and its body, split by frame_max.
-function frames.encode_content(method, properties, body, frame_max)
-  local channel, room = method.channel, (frame_max or 131072) - 8
-  local parts = {
-    frames.encode(method),
-    frames.encode{ channel = channel, header = true, size = #body, properties = properties },
-  }
+--- The size of the body that follows a header.
+function frames.body_size(header) return (read.longlong(header, 12)) end
+
+--- The frames of a message's body.
+function frames.write_body(channel, body, frame_max)
+  local parts, room = {}, frame_max - 8
   for from = 1, #body, room do
-    table.insert(parts, frames.encode{ channel = channel, body = body:sub(from, from + room - 1) })
+    table.insert(parts, framed(frames.BODY, channel, body:sub(from, from + room - 1)))
   end
   return table.concat(parts)
 end
 
-local function decode_method(channel, payload)
-  local class, id = unpack(">I2I2", payload)
-  local method = methods[class * 65536 + id] or error(("no such method: %d.%d"):format(class, id), 0)
-  return decode_fields(method, payload, 5, { channel = channel, method = method.name })
+--- A whole message: its method (a table as for encode), its header and its body, split by frame_max.
+function frames.encode_content(method, properties, body, frame_max)
+  return frames.encode(method) .. frames.write_header(method.channel, properties, #body)
+    .. frames.write_body(method.channel, body, frame_max or 131072)
 end
 
-local function decode_header(channel, payload)
-  local class, _, size, flags, at = unpack(">I2I2I8I2", payload)
-  local properties = {}
-  for _, property in ipairs(PROPERTIES) do
-    if has(flags, property.flag) then
-      properties[property.name], at = decode_field(property, payload, at)
+--- The bytes of one frame.
+function frames.encode(frame)
+  local channel, method = frame.channel or 0, methods[frame.method]
+  if not method then
+    if frame.protocol then return frames.header end
+    if frame.header then return frames.write_header(channel, frame.properties or {}, frame.size or 0, frame.class) end
+    if frame.body then return framed(frames.BODY, channel, frame.body) end
+    if frame.heartbeat then return framed(frames.HEARTBEAT, channel, "") end
+    error("no such method: " .. tostring(frame.method), 0)
+  end
+  for name in pairs(frame) do
+    if not (method.has[name] or name == "channel" or name == "method") then
+      error(("%s has no field %s"):format(method.name, name), 0)
     end
   end
-  return { channel = channel, header = true, class = class, size = size, properties = properties }
+  return method.write(frame, channel)
 end
 
-local function decode(kind, channel, payload)
-  if kind == METHOD then return decode_method(channel, payload) end
-  if kind == HEADER then return decode_header(channel, payload) end
-  if kind == BODY then return { channel = channel, body = payload } end
-  if kind == HEARTBEAT then return { channel = channel, heartbeat = true } end
-  error("no such type of frame: " .. kind, 0)
-end
-
-local function escaped(text) return (text:gsub("%c", function (char) return ("\\%d"):format(char:byte()) end)) end
+local function escaped(text) return (text:gsub("%c", function (letter) return ("\\%d"):format(letter:byte()) end)) end
 
 --- A frame as readable text: its method, and those of its fields that are not zero or empty, in order.
 function frames.describe(frame)
@@ -386,6 +457,37 @@ function frames.describe(frame)
   return ("%d %s"):format(frame.channel or 0, table.concat(words, " "))
 end
 
+--- Returns the kind and the channel of the frame at `at`, and where the next begins; nothing if the frame is not
+-- complete.
+function frames.look(bytes, at)
+  local left = #bytes - at + 1
+  if left < 8 then return nil end
+  local kind, a, b, c, d, e, f = byte(bytes, at, at + 6)
+  if kind == frames.PROTOCOL then return kind, 0, at + 8 end
+  local size = ((c * 0x100 + d) * 0x100 + e) * 0x100 + f + 8
+  if left < size then return nil end
+  if byte(bytes, at + size - 1) ~= FRAME_END then error("a frame that does not end in 0xCE", 0) end
+  return kind, a * 0x100 + b, at + size
+end
+
+-- The frame that is these bytes. Its fields end where it does.
+local function decode(kind, channel, bytes)
+  if kind == frames.PROTOCOL then return { protocol = ("%d-%d-%d"):format(byte(bytes, 6, 8)) } end
+  if kind == frames.BODY then return { channel = channel, body = sub(bytes, 8, -2) } end
+  if kind == frames.HEARTBEAT then return { channel = channel, heartbeat = true } end
+  local frame, after
+  if kind == frames.METHOD then
+    frame, after = frames.read_method(bytes, 1, channel)
+  elseif kind == frames.HEADER then
+    frame = { channel = channel, header = true, class = read.short(bytes, 8), size = frames.body_size(bytes) }
+    frame.properties, after = frames.properties(bytes)
+  else
+    error("no such type of frame: " .. kind, 0)
+  end
+  if after ~= #bytes then error("a frame whose fields end elsewhere", 0) end
+  return frame
+end
+
 local decoder = {}
 decoder.__index = decoder
 
@@ -394,31 +496,18 @@ function frames.decoder()
   return setmetatable({ bytes = "" }, decoder)
 end
 
--- Decodes one frame of `bytes` at `at`; returns it and the position after it. nil: the frame is not complete.
-local function decode_at(bytes, at)
-  if #bytes - at + 1 < 8 then return nil end  -- the shortest frame, a heartbeat, has eight bytes, as has the header
-  if bytes:byte(at) == 0x41 then
-    return { protocol = ("%d-%d-%d"):format(bytes:byte(at + 5, at + 7)) }, at + 8
-  end
-  local kind, channel, size, payload_at = unpack(">I1I2I4", bytes, at)
-  local end_at = payload_at + size
-  if #bytes < end_at then return nil end
-  if bytes:byte(end_at) ~= FRAME_END then error("a frame that does not end in 0xCE", 0) end
-  return decode(kind, channel, bytes:sub(payload_at, end_at - 1)), end_at + 1
-end
-
 --- Takes bytes, split anywhere; returns the list of frames that are complete now, often none. Throws if the bytes are
 -- not AMQP, but not if they are only incomplete.
 function decoder:feed(bytes)
   bytes = self.bytes .. bytes
   local list, at = {}, 1
-  local frame, after = decode_at(bytes, at)
-  while frame do
-    table.insert(list, frame)
+  local kind, channel, after = frames.look(bytes, at)
+  while kind do
+    table.insert(list, decode(kind, channel, sub(bytes, at, after - 1)))
     at = after
-    frame, after = decode_at(bytes, at)
+    kind, channel, after = frames.look(bytes, at)
   end
-  self.bytes = bytes:sub(at)
+  self.bytes = sub(bytes, at)
   return list
 end
 

@@ -6,11 +6,9 @@
 -- Each channel is a process of its own. It handles its frames in order, but later than they arrived; its answers are in
 -- order, too. There is no order between two channels. consume-ok may come late, since RabbitMQ sends it from the queue
 -- and not from the channel, but it comes before the first delivery.
-local codec = require "spec.support.model.codec"
 local frames = require "spec.support.frames"
 local lua53 = require "spec.support.lua53"
 
-local unpack = table.unpack or unpack
 
 local Channel = {}
 Channel.__index = Channel
@@ -114,34 +112,27 @@ local function say(self, frame, bytes, more, news)
 end
 
 local function reply(self, frame, news)
-  say(self, frame, codec.encode(frame, self.number), nil, news)
+  say(self, frame, frames.write_method(frame, self.number), nil, news)
 end
 
 -- The header and the body of a message.
 local function content_of(self, message)
   local body = message.body
-  message.header = message.header or codec.header(self.number, message.properties, #body)
-  local header = codec.header_on(self.number, message.header)
-  return body == "" and header or header .. codec.body(self.number, body, self.connection.frame_max)
+  message.header = message.header or frames.write_header(self.number, message.properties, #body)
+  local header = frames.header_on(self.number, message.header)
+  return body == "" and header or header .. frames.write_body(self.number, body, self.connection.frame_max)
 end
 
 local function send_content(self, frame, message, news)
-  say(self, frame, codec.encode(frame, self.number), content_of(self, message), news)
+  say(self, frame, frames.write_method(frame, self.number), content_of(self, message), news)
 end
-
--- The class and method ids, which the broker repeats when it refuses a method.
-local ids = setmetatable({}, { __index = function (self, method)
-  local class, id = lua53.unpack(">I2I2", frames.encode{ channel = 1, method = method }, 8)
-  self[method] = { class, id }
-  return self[method]
-end })
 
 --- The broker closes the channel; `frame` is sent before that, if given.
 function Channel:fail(code, text, frame)
   if self.state ~= "open" then return end
-  local class, id = 0, 0
-  if frame then class, id = unpack(ids[frame.method]) end
-  local close = { method = "channel.close", reply_code = code, reply_text = text, class_id = class, method_id = id }
+  local refused = frame and frames.methods[frame.method]
+  local close = { method = "channel.close", reply_code = code, reply_text = text, class_id = refused and refused.class,
+    method_id = refused and refused.id }
   self.last_words = close
   reply(self, close)
   self.state = "closing"
@@ -149,7 +140,8 @@ function Channel:fail(code, text, frame)
 end
 
 local function say_again(self, close)
-  if self.state == "closing" then write_known(self, { frame = close, bytes = codec.encode(close, self.number) }) end
+  if self.state ~= "closing" then return end
+  write_known(self, { frame = close, bytes = frames.write_method(close, self.number) })
 end
 
 --- Up to 3.11 the broker repeats channel.close until it has received close-ok. It never does so after that, when the
@@ -664,7 +656,7 @@ local function return_of(self, frame)
   local returns, key = self.returns, frame.exchange == "" and frame.routing_key
   local bytes = key and returns[key]
   if bytes then return bytes end
-  bytes = codec.encode({ method = "basic.return", reply_code = 312, reply_text = "NO_ROUTE",
+  bytes = frames.write_method({ method = "basic.return", reply_code = 312, reply_text = "NO_ROUTE",
     exchange = frame.exchange, routing_key = frame.routing_key }, self.number)
   if key then returns[key] = bytes end
   return bytes

@@ -7,8 +7,9 @@
 -- its own delay, and exclusive queues are deleted later still. So a token (a message in the doorbell queue that wakes a
 -- waiter) that a death requeues can reach another client before the dead client's slot is free.
 local Channel = require "spec.support.model.channel"
-local codec = require "spec.support.model.codec"
 local frames = require "spec.support.frames"
+
+local HEARTBEAT = frames.encode{ heartbeat = true }
 
 local Connection = {}
 Connection.__index = Connection
@@ -53,7 +54,7 @@ end
 
 local function say(self, frame)
   if self.world.trace then self:note_sent(frame, 0) end
-  self:write(codec.encode(frame, 0))
+  self:write(frames.write_method(frame, 0))
 end
 
 -- The end -----------------------------------------------------------------------------------------------------------
@@ -148,7 +149,7 @@ end
 local function beat(self)
   if self.state ~= "open" then return end
   local now, half = self.world.now, self.heartbeat / 2
-  if now - self.wrote >= half * 0.999 then self:write(codec.heartbeat) end
+  if now - self.wrote >= half * 0.999 then self:write(HEARTBEAT) end
   self.world:after(half, beat, self)
 end
 
@@ -215,7 +216,7 @@ local function open_channel(self, number)
   table.insert(self.channels, channel)
   local frame = { method = "channel.open-ok" }
   if self.world.trace then self:note_sent(frame, number) end
-  self:write(codec.encode(frame, number))
+  self:write(frames.write_method(frame, number))
 end
 
 local function arrived(self, frame)
@@ -239,7 +240,7 @@ local function content(self, channel, bytes, is_header)
   else
     publish.body = publish.body .. bytes:sub(8, -2)
   end
-  if #publish.body < codec.body_size(publish.header) then return end
+  if #publish.body < frames.body_size(publish.header) then return end
   self.partial[channel] = nil
   arrived(self, publish)
 end
@@ -268,14 +269,14 @@ local function greet(self)
 end
 
 local function take(self, kind, channel, at, after, sent_at)
-  if self.state == "closing" and not (channel == 0 and kind == codec.METHOD) then return end
-  if kind == codec.METHOD then
-    method(self, codec.method(self.bytes, at, channel), sent_at)
-  elseif kind == codec.HEADER or kind == codec.BODY then
-    content(self, channel, self.bytes:sub(at, after - 1), kind == codec.HEADER)
-  elseif kind == codec.PROTOCOL then
+  if self.state == "closing" and not (channel == 0 and kind == frames.METHOD) then return end
+  if kind == frames.METHOD then
+    method(self, frames.read_method(self.bytes, at, channel), sent_at)
+  elseif kind == frames.HEADER or kind == frames.BODY then
+    content(self, channel, self.bytes:sub(at, after - 1), kind == frames.HEADER)
+  elseif kind == frames.PROTOCOL then
     greet(self)
-  elseif kind ~= codec.HEARTBEAT then
+  elseif kind ~= frames.HEARTBEAT then
     error("the model broker knows no frames of type " .. kind, 0)
   end
 end
@@ -283,7 +284,7 @@ end
 local function read(self, sent_at)
   local bytes, at = self.bytes, 1
   while self.state ~= "over" and not self.is_stopped do
-    local kind, channel, after = codec.look(bytes, at)
+    local kind, channel, after = frames.look(bytes, at)
     if not kind then break end
     take(self, kind, channel, at, after, sent_at)
     at = after

@@ -13,7 +13,7 @@
 -- first in line becomes it: the highest priority, then the earliest. It stays the active one until it is cancelled or
 -- its channel ends. Such a queue handles a requeue late. It answers a declare before that, as gen_server2 does in
 -- RabbitMQ, but everything else after it.
-local codec = require "spec.support.model.codec"
+local frames = require "spec.support.frames"
 
 local Queue = {}
 Queue.__index = Queue
@@ -46,7 +46,7 @@ end
 
 -- Most messages come as bytes, and nothing reads their properties: they are decoded on demand.
 local function properties_of(message)
-  message.properties = message.properties or codec.properties(message.header)
+  message.properties = message.properties or (frames.properties(message.header))
   return message.properties
 end
 
