@@ -370,6 +370,7 @@ end
 --- The bytes of a message's header, of the class basic unless given.
 function frames.write_header(channel, properties, size, class)
   local flags, values = 0, {}
+  properties = properties or {}
   for name in pairs(properties) do
     if not PROPERTIES[name] then error("no such property: " .. tostring(name), 0) end
   end
@@ -426,7 +427,7 @@ function frames.encode(frame)
   local channel, method = frame.channel or 0, methods[frame.method]
   if not method then
     if frame.protocol then return frames.header end
-    if frame.header then return frames.write_header(channel, frame.properties or {}, frame.size or 0, frame.class) end
+    if frame.header then return frames.write_header(channel, frame.properties, frame.size or 0, frame.class) end
     if frame.body then return framed(frames.BODY, channel, frame.body) end
     if frame.heartbeat then return framed(frames.HEARTBEAT, channel, "") end
     error("no such method: " .. tostring(frame.method), 0)
