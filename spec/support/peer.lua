@@ -4,17 +4,16 @@
 --- A session over bytes, and a scripted broker at the other end of its links. The peer sends what the test tells it
 -- to, and has no model of queues. There is no socket, and the test moves the clock.
 --
---     local peer = Peer.open("whole")                            -- both links have been through the handshake
+--     local peer = Peer.open()                                   -- both links have been through the handshake
 --     local op = peer:semaphore("images"):acquire(0)
 --     peer.prober:look{ "images-1-A" }                           -- answers a window of probes: this queue exists
 --     peer.holder:grant(peer.holder:claim("images-1-B", "images-1-A"))
 --     local lock = peer:result(op)
 --
 -- The test takes the frames that the core writes in order, one after the other, and cannot skip any: expect() fails if
--- the next frame is another one, and silent() fails if there is any. The peer's frames arrive whole, or byte by byte
--- with a turn for the core after each byte; every scenario should run in both ways (Peer.ways). In the way "stirred"
--- every operation is stepped once more after whatever the peer sends: an extra step must never make a difference
--- (Peer.all_ways).
+-- the next frame is another one, and silent() fails if there is any. The peer's frames arrive whole. In the way "byte
+-- by byte" the core has a turn after each byte (Peer.ways), for specs about bytes that become frames. In the way
+-- "stirred" every operation is stepped once more after whatever the peer sends (Peer.all_ways).
 local assert = require "luassert"
 local core = require "amqplocks.core"
 local frames = require "spec.support.frames"
@@ -397,8 +396,8 @@ local function kept_session(peer, session)
   end, __close = function(self) self:abort() end })
 end
 
---- A session whose links are not connected. `way` is one of Peer.ways; `settings` are for core.bytes. Unless the URL
--- says otherwise, the heartbeat interval is so long that no heartbeat comes in between.
+--- A session whose links are not connected. `way` is one of Peer.all_ways, whole unless given; `settings` are for
+-- core.bytes. Unless the URL says otherwise, the heartbeat interval is so long that no heartbeat comes in between.
 function Peer.new(way, settings)
   local all = { name = "spec", seed = 1 }
   if not (settings and settings.url) then all.heartbeat, all.timeout = 60, 5 end
