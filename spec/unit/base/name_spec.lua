@@ -460,7 +460,7 @@ describe("the queues of two locks", function ()
   it("are never the same, nor could a ticket make them so", function ()
     local owner, owner_of, peer, count = {}, {}, nil, 0
     for i, name in ipairs(nasty()) do
-      if i % 50 == 1 then peer = Peer.open("whole") end
+      if i % 50 == 1 then peer = Peer.open() end
       local list, beginnings = queues(peer, name)
       for beginning, whose in pairs(beginnings) do
         assert.is_nil(owner_of[beginning])
@@ -480,7 +480,7 @@ describe("the queues of two locks", function ()
   end)
 
   it("fit into 255 bytes, the longest name and the highest slot included", function ()
-    local peer, name = Peer.open("whole"), ("n"):rep(230)
+    local peer, name = Peer.open(), ("n"):rep(230)
     local longest = 0
     for queue in pairs(queues(peer, name)) do longest = math.max(longest, #queue) end
     assert.equal(255, longest)

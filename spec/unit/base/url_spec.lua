@@ -6,7 +6,7 @@ local core = require "amqplocks.core"
 
 -- What a session over `url` says to the broker: user, password, virtual host.
 local function shown(url)
-  local peer = Peer.new("whole", { url = url })
+  local peer = Peer.new(nil, { url = url })
   peer.holder:attach()
   peer.holder:expect("protocol header")
   peer.holder:send(peer.holder.start())
@@ -60,9 +60,9 @@ describe("a URL", function ()
   end)
 
   it("says whether there is TLS", function ()
-    assert.is_false(Peer.new("whole", { url = "amqp://host" }).session:is_tls())
+    assert.is_false(Peer.new(nil, { url = "amqp://host" }).session:is_tls())
     for _, scheme in ipairs{ "amqps", "AMQPS", "AmqpS" } do
-      assert.is_true(Peer.new("whole", { url = scheme .. "://host" }).session:is_tls())
+      assert.is_true(Peer.new(nil, { url = scheme .. "://host" }).session:is_tls())
     end
   end)
 
@@ -154,7 +154,7 @@ end)
 
 describe("a query parameter", function ()
   local function tuned(query)
-    return Peer.new("whole", { url = "amqp://host" .. query }).holder:tuned()
+    return Peer.new(nil, { url = "amqp://host" .. query }).holder:tuned()
   end
 
   it("heartbeat is seconds", function ()
@@ -167,7 +167,7 @@ describe("a query parameter", function ()
   end)
 
   it("connection_timeout is milliseconds", function ()
-    local peer = Peer.new("whole", { url = "amqp://host?connection_timeout=1500" })
+    local peer = Peer.new(nil, { url = "amqp://host?connection_timeout=1500" })
     local op = peer.session:open()
     peer.holder:attach()
     assert.equal(1.5, peer:tick())
@@ -185,7 +185,7 @@ describe("a query parameter", function ()
   end)
 
   it("is overruled by what is given beside the URL", function ()
-    assert.equal(60, Peer.new("whole", { url = "amqp://host?heartbeat=3", heartbeat = 60 }).holder:tuned().heartbeat)
+    assert.equal(60, Peer.new(nil, { url = "amqp://host?heartbeat=3", heartbeat = 60 }).holder:tuned().heartbeat)
   end)
 
   for _, query in ipairs{ "auth_mechanism=plain", "auth_mechanism=external", "verify=verify_peer", "verify=verify_none",

@@ -12,7 +12,7 @@ describe("a session of a loop that has not looked for long", function()
 
   before_each(function()
     new_bytes, core.bytes = core.bytes, core.loop -- luacheck: ignore
-    peer = Peer.new("whole")
+    peer = Peer.new()
     peer.now = core.now()
     peer:tick()
     peer.holder:handshake()
@@ -40,7 +40,7 @@ end)
 
 describe("a session that is told the time", function()
   it("is none of a loop: nothing pumps it, or wants to know when to", function()
-    local session = Peer.new("whole").session
+    local session = Peer.new().session
     for _, method in ipairs{ "pump", "wake" } do
       assert.error_matches(function() session[method](session) end, "not a session of a loop", nil, true)
     end

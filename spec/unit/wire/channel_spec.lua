@@ -3,249 +3,247 @@
 
 local Peer = require "spec.support.peer"
 
-for _, way in ipairs(Peer.all_ways) do
-  describe("channels, fed " .. way, function ()
-    local function open(limits) return Peer.open(way, nil, limits) end
+describe("channels", function ()
+  local function open(limits) return Peer.open(nil, nil, limits) end
 
-    local function release(peer, lock, claim)
-      local op = lock:release()
-      peer.holder:delete(claim.queue, claim.channel)
-      assert.is_true(peer:result(op))
-    end
+  local function release(peer, lock, claim)
+    local op = lock:release()
+    peer.holder:delete(claim.queue, claim.channel)
+    assert.is_true(peer:result(op))
+  end
 
-    -- An acquire of `semaphore` as far as its claim. `peer:acquire`, in contrast, is a claim granted.
-    local function claim(peer, semaphore)
-      local op = peer:semaphore(semaphore, { max_attempts = 1 }):acquire(0)
-      peer.prober:look{ semaphore .. "-1-A" }
-      return op, peer.holder:claim(semaphore .. "-1-B", semaphore .. "-1-A")
-    end
+  -- An acquire of `semaphore` as far as its claim. `peer:acquire`, in contrast, is a claim granted.
+  local function claim(peer, semaphore)
+    local op = peer:semaphore(semaphore, { max_attempts = 1 }):acquire(0)
+    peer.prober:look{ semaphore .. "-1-A" }
+    return op, peer.holder:claim(semaphore .. "-1-B", semaphore .. "-1-A")
+  end
 
-    it("are numbered from 1, and opened without waiting for the answer", function ()
-      local peer = open()
-      for number = 1, 3 do
-        local op = peer:semaphore("s" .. number):acquire(0)
-        peer.prober:look{ ("s%d-1-A"):format(number) }
-        peer.holder:expect("channel.open", { channel = number })
-        peer.holder:expect("queue.declare", { channel = number })
-        peer.holder:ignore()
-        assert.is_false(op:done())
-      end
-    end)
-
-    it("are used again after a release, the last one first, without being opened again", function ()
-      local peer = open()
-      local one, first = peer:acquire("one")
-      local other, second = peer:acquire("other")
-      assert.same({ 1, 2 }, { first.channel, second.channel })
-      release(peer, one, first)
-      release(peer, other, second)
-      for _, number in ipairs{ 2, 1 } do
-        claim(peer, "new" .. number)
-        peer.holder:silent()
-      end
-      local op = peer:semaphore("third"):acquire(0)
-      peer.prober:look{ "third-1-A" }
-      peer.holder:expect("channel.open", { channel = 3 })
-      assert.is_false(op:done())
-    end)
-
-    it("do not go back to the pool while an answer is still to come", function ()
-      local peer = open()
-      local op = peer:semaphore("images"):acquire(0)
-      peer.prober:look{ "images-1-A" }
-      peer.holder:expect("channel.open", { channel = 1 })  -- and no answer
-      local held = peer.holder:claim("images-1-B", "images-1-A")
-      peer.holder:grant(held)
-      local lock = peer:result(op)
-      release(peer, lock, held)
-      peer.holder:expect("channel.close", { channel = 1, reply_code = 200 })
-    end)
-
-    describe("being closed", function ()
-      -- Channel 1 has been closed by the core, which was told nothing yet.
-      local function closing()
-        local peer = open()
-        local lock, held = peer:acquire("images")
-        peer.holder:send{ channel = 1, method = "basic.cancel", consumer_tag = held.tag }
-        assert.is_false(lock:held())
-        peer.holder:expect("channel.close", { channel = 1 })
-        return peer
-      end
-
-      it("have their number used again only after close-ok", function ()
-        local peer = closing()
-        assert.equal(2, select(2, claim(peer, "one")).channel)
-        peer.holder:send{ channel = 1, method = "channel.close-ok" }
-        assert.equal(1, select(2, claim(peer, "other")).channel)
-      end)
-
-      it("have what still comes on them ignored", function ()
-        local peer = closing()
-        peer.holder:declared(1, "images-1-B")
-        peer.holder:send({ channel = 1, method = "basic.deliver", consumer_tag = "x" },
-          { channel = 1, header = true, class = 60, size = 2 }, { channel = 1, body = "hi" })
-        peer.holder:send{ channel = 1, method = "channel.close-ok" }
-        assert.equal("open", peer.holder:state())
-        peer.holder:silent()
-      end)
-
-      it("from both sides at once answer the broker, and wait for their own answer", function ()
-        local peer = closing()
-        peer.holder:refuse(1, 406, "PRECONDITION_FAILED - timeout")
-        assert.equal(2, select(2, claim(peer, "one")).channel)
-        peer.holder:send{ channel = 1, method = "channel.close-ok" }
-        assert.equal(1, select(2, claim(peer, "other")).channel)
-      end)
-
-      it("take nothing more once that is settled: protocol", function ()
-        local peer = closing()
-        peer.holder:send{ channel = 1, method = "channel.close-ok" }
-        peer.holder:send{ channel = 1, method = "basic.qos-ok" }
-        assert.equal("down", peer.holder:state())
-      end)
-    end)
-
-    it("closed by the broker are answered, and their number is used again at once", function ()
-      local peer = open()
-      local op, lost = claim(peer, "images")
-      peer.holder:refuse(lost.channel, 405, "RESOURCE_LOCKED", "queue.declare")
-      assert.is_true(op:done())
+  it("are numbered from 1, and opened without waiting for the answer", function ()
+    local peer = open()
+    for number = 1, 3 do
+      local op = peer:semaphore("s" .. number):acquire(0)
+      peer.prober:look{ ("s%d-1-A"):format(number) }
+      peer.holder:expect("channel.open", { channel = number })
+      peer.holder:expect("queue.declare", { channel = number })
       peer.holder:ignore()
-      peer:semaphore("other"):acquire(0)
-      peer.prober:look{ "other-1-A" }
-      peer.holder:expect("channel.open", { channel = lost.channel })
-    end)
-
-    it("closed by the broker while they lie in the pool are not used again", function ()
-      local peer = open()
-      local _, keep = peer:acquire("keep")
-      local lock, held = peer:acquire("images")
-      release(peer, lock, held)
-      peer.holder:refuse(held.channel, 541, "INTERNAL_ERROR")
-      local op = peer:semaphore("other"):acquire(0)
-      peer.prober:look{ "other-1-A" }
-      peer.holder:expect("channel.open", { channel = held.channel })
       assert.is_false(op:done())
-      assert.are_not.equal(keep.channel, held.channel)
-    end)
+    end
+  end)
 
-    -- RabbitMQ up to 3.11, whose consumer timed out, says it again every minute until it has read close-ok.
-    describe("closed by the broker for a second time", function ()
-      local function close(channel)
-        return { channel = channel, method = "channel.close", reply_code = 406, class_id = 0, method_id = 0,
-          reply_text = "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out" }
-      end
+  it("are used again after a release, the last one first, without being opened again", function ()
+    local peer = open()
+    local one, first = peer:acquire("one")
+    local other, second = peer:acquire("other")
+    assert.same({ 1, 2 }, { first.channel, second.channel })
+    release(peer, one, first)
+    release(peer, other, second)
+    for _, number in ipairs{ 2, 1 } do
+      claim(peer, "new" .. number)
+      peer.holder:silent()
+    end
+    local op = peer:semaphore("third"):acquire(0)
+    peer.prober:look{ "third-1-A" }
+    peer.holder:expect("channel.open", { channel = 3 })
+    assert.is_false(op:done())
+  end)
 
-      it("are not answered again, and no lock is at stake", function ()
-        local peer = open()
-        local lock = peer:acquire("keep")
-        peer:semaphore("images", { bell = true }):acquire(60)
-        local bell = peer.holder:opened()
-        peer.holder:ignore()
-        for _ = 1, 3 do peer.holder:send(close(bell), close(bell)) end
-        peer.holder:expect("channel.close-ok", { channel = bell })
-        peer.holder:silent()
-        assert.equal("open", peer.holder:state())
-        assert.is_true(lock:held())
-      end)
+  it("do not go back to the pool while an answer is still to come", function ()
+    local peer = open()
+    local op = peer:semaphore("images"):acquire(0)
+    peer.prober:look{ "images-1-A" }
+    peer.holder:expect("channel.open", { channel = 1 })  -- and no answer
+    local held = peer.holder:claim("images-1-B", "images-1-A")
+    peer.holder:grant(held)
+    local lock = peer:result(op)
+    release(peer, lock, held)
+    peer.holder:expect("channel.close", { channel = 1, reply_code = 200 })
+  end)
 
-      it("mean nothing to whoever opens that number again", function ()
-        local peer = open()
-        local lock, held = peer:acquire("keep")
-        peer.holder:send(close(held.channel))
-        assert.equal("lost", select(3, lock:held()))
-        peer.holder:expect("channel.close-ok", { channel = held.channel })
-        peer.holder:expect("channel.open", { channel = held.channel })
-        peer.holder:expect("queue.delete", { channel = held.channel, queue = "keep-1-B" })
-        peer.holder:send(close(held.channel))
-        peer.holder:silent()
-        peer.holder:send{ channel = held.channel, method = "channel.open-ok" }
-        peer.holder:deleted(held.channel)
-        local _, again = peer:acquire("other")
-        assert.equal(held.channel, again.channel)
-      end)
-    end)
-
-    it("in the pool may still get what belongs to whom they served before", function ()
+  describe("being closed", function ()
+    -- Channel 1 has been closed by the core, which was told nothing yet.
+    local function closing()
       local peer = open()
       local lock, held = peer:acquire("images")
-      release(peer, lock, held)
-      peer.holder:send({ channel = held.channel, method = "basic.cancel", consumer_tag = held.tag },
-        { channel = held.channel, method = "basic.deliver", consumer_tag = held.tag },
-        { channel = held.channel, header = true, class = 60, size = 0 })
+      peer.holder:send{ channel = 1, method = "basic.cancel", consumer_tag = held.tag }
+      assert.is_false(lock:held())
+      peer.holder:expect("channel.close", { channel = 1 })
+      return peer
+    end
+
+    it("have their number used again only after close-ok", function ()
+      local peer = closing()
+      assert.equal(2, select(2, claim(peer, "one")).channel)
+      peer.holder:send{ channel = 1, method = "channel.close-ok" }
+      assert.equal(1, select(2, claim(peer, "other")).channel)
+    end)
+
+    it("have what still comes on them ignored", function ()
+      local peer = closing()
+      peer.holder:declared(1, "images-1-B")
+      peer.holder:send({ channel = 1, method = "basic.deliver", consumer_tag = "x" },
+        { channel = 1, header = true, class = 60, size = 2 }, { channel = 1, body = "hi" })
+      peer.holder:send{ channel = 1, method = "channel.close-ok" }
       assert.equal("open", peer.holder:state())
       peer.holder:silent()
-      local _, again = peer:acquire("images")
-      assert.equal(held.channel, again.channel)
     end)
 
-    it("are kept open for later, sixteen of them, and no more", function ()
-      local peer = open()
-      local locks, claims, closed = {}, {}, 0
-      for i = 1, 20 do locks[i], claims[i] = peer:acquire("s" .. i) end
-      for i = 1, 20 do
-        release(peer, locks[i], claims[i])
-        if peer.holder:next() == "channel.close" then
-          peer.holder:expect("channel.close", { channel = claims[i].channel })
-          closed = closed + 1
-        end
-        peer.holder:silent()
-      end
-      assert.equal(4, closed)
+    it("from both sides at once answer the broker, and wait for their own answer", function ()
+      local peer = closing()
+      peer.holder:refuse(1, 406, "PRECONDITION_FAILED - timeout")
+      assert.equal(2, select(2, claim(peer, "one")).channel)
+      peer.holder:send{ channel = 1, method = "channel.close-ok" }
+      assert.equal(1, select(2, claim(peer, "other")).channel)
     end)
 
-    describe("all in use", function ()
-      it("are a limit, told at once, and nothing is written", function ()
-        local peer = open{ channel_max = 2 }
-        local one, first = peer:acquire("one")
-        local other = peer:acquire("other")
-        local op = peer:semaphore("images"):acquire(0)
-        peer.prober:look{ "images-1-A" }
-        peer:failed(op, "limit", "all 2 channels")
-        peer.holder:silent()
-        assert.same({ true, true }, { (one:held()), (other:held()) })
-        release(peer, one, first)
-        local lock, third = peer:acquire("images")
-        assert.is_true(lock:held())
-        assert.equal(first.channel, third.channel)
-      end)
-
-      it("on the prober are a limit too", function ()
-        local peer = Peer.open(way, { heartbeat = 10 }, { channel_max = 1 })
-        local op = peer.session:administer("create", "images", {}, 1)
-        local mutex = peer.holder:claim("images-admin")
-        local look = peer:semaphore("images"):acquire(0)
-        peer.prober:probes()
-        peer.holder:grant(mutex)
-        peer:failed(op, "limit", "no channel is left")
-        assert.is_false(look:done())
-      end)
-
-      it("on the prober are a limit for probes as well", function ()
-        local peer = Peer.open(way, nil, { channel_max = 1 })
-        peer.session:administer("create", "images", {}, 1)
-        peer.holder:grant(peer.holder:claim("images-admin"))
-        assert.equal("channel.open", peer.prober:next())  -- for the barrier
-        peer:failed(peer:semaphore("images"):acquire(0), "limit", "no channel is left")
-      end)
-
-      it("let certainty end, as there is none for the pulse", function ()
-        local peer = Peer.open(way, { heartbeat = 10 }, { channel_max = 1 })
-        local lock = peer:acquire("images")
-        for _ = 1, 4 do
-          peer.holder:send{ channel = 0, heartbeat = true }
-          peer:pass(5)
-        end
-        assert.equal("suspect", select(3, lock:held()))
-      end)
-    end)
-
-    it("closed by an answer that was not asked for bring the link down: protocol", function ()
-      local peer = open()
-      local lock, held = peer:acquire("images")
-      peer.holder:send{ channel = held.channel, method = "channel.close-ok" }
+    it("take nothing more once that is settled: protocol", function ()
+      local peer = closing()
+      peer.holder:send{ channel = 1, method = "channel.close-ok" }
+      peer.holder:send{ channel = 1, method = "basic.qos-ok" }
       assert.equal("down", peer.holder:state())
-      assert.equal("lost", select(3, lock:held()))
     end)
   end)
-end
+
+  it("closed by the broker are answered, and their number is used again at once", function ()
+    local peer = open()
+    local op, lost = claim(peer, "images")
+    peer.holder:refuse(lost.channel, 405, "RESOURCE_LOCKED", "queue.declare")
+    assert.is_true(op:done())
+    peer.holder:ignore()
+    peer:semaphore("other"):acquire(0)
+    peer.prober:look{ "other-1-A" }
+    peer.holder:expect("channel.open", { channel = lost.channel })
+  end)
+
+  it("closed by the broker while they lie in the pool are not used again", function ()
+    local peer = open()
+    local _, keep = peer:acquire("keep")
+    local lock, held = peer:acquire("images")
+    release(peer, lock, held)
+    peer.holder:refuse(held.channel, 541, "INTERNAL_ERROR")
+    local op = peer:semaphore("other"):acquire(0)
+    peer.prober:look{ "other-1-A" }
+    peer.holder:expect("channel.open", { channel = held.channel })
+    assert.is_false(op:done())
+    assert.are_not.equal(keep.channel, held.channel)
+  end)
+
+  -- RabbitMQ up to 3.11, whose consumer timed out, says it again every minute until it has read close-ok.
+  describe("closed by the broker for a second time", function ()
+    local function close(channel)
+      return { channel = channel, method = "channel.close", reply_code = 406, class_id = 0, method_id = 0,
+        reply_text = "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out" }
+    end
+
+    it("are not answered again, and no lock is at stake", function ()
+      local peer = open()
+      local lock = peer:acquire("keep")
+      peer:semaphore("images", { bell = true }):acquire(60)
+      local bell = peer.holder:opened()
+      peer.holder:ignore()
+      for _ = 1, 3 do peer.holder:send(close(bell), close(bell)) end
+      peer.holder:expect("channel.close-ok", { channel = bell })
+      peer.holder:silent()
+      assert.equal("open", peer.holder:state())
+      assert.is_true(lock:held())
+    end)
+
+    it("mean nothing to whoever opens that number again", function ()
+      local peer = open()
+      local lock, held = peer:acquire("keep")
+      peer.holder:send(close(held.channel))
+      assert.equal("lost", select(3, lock:held()))
+      peer.holder:expect("channel.close-ok", { channel = held.channel })
+      peer.holder:expect("channel.open", { channel = held.channel })
+      peer.holder:expect("queue.delete", { channel = held.channel, queue = "keep-1-B" })
+      peer.holder:send(close(held.channel))
+      peer.holder:silent()
+      peer.holder:send{ channel = held.channel, method = "channel.open-ok" }
+      peer.holder:deleted(held.channel)
+      local _, again = peer:acquire("other")
+      assert.equal(held.channel, again.channel)
+    end)
+  end)
+
+  it("in the pool may still get what belongs to whom they served before", function ()
+    local peer = open()
+    local lock, held = peer:acquire("images")
+    release(peer, lock, held)
+    peer.holder:send({ channel = held.channel, method = "basic.cancel", consumer_tag = held.tag },
+      { channel = held.channel, method = "basic.deliver", consumer_tag = held.tag },
+      { channel = held.channel, header = true, class = 60, size = 0 })
+    assert.equal("open", peer.holder:state())
+    peer.holder:silent()
+    local _, again = peer:acquire("images")
+    assert.equal(held.channel, again.channel)
+  end)
+
+  it("are kept open for later, sixteen of them, and no more", function ()
+    local peer = open()
+    local locks, claims, closed = {}, {}, 0
+    for i = 1, 20 do locks[i], claims[i] = peer:acquire("s" .. i) end
+    for i = 1, 20 do
+      release(peer, locks[i], claims[i])
+      if peer.holder:next() == "channel.close" then
+        peer.holder:expect("channel.close", { channel = claims[i].channel })
+        closed = closed + 1
+      end
+      peer.holder:silent()
+    end
+    assert.equal(4, closed)
+  end)
+
+  describe("all in use", function ()
+    it("are a limit, told at once, and nothing is written", function ()
+      local peer = open{ channel_max = 2 }
+      local one, first = peer:acquire("one")
+      local other = peer:acquire("other")
+      local op = peer:semaphore("images"):acquire(0)
+      peer.prober:look{ "images-1-A" }
+      peer:failed(op, "limit", "all 2 channels")
+      peer.holder:silent()
+      assert.same({ true, true }, { (one:held()), (other:held()) })
+      release(peer, one, first)
+      local lock, third = peer:acquire("images")
+      assert.is_true(lock:held())
+      assert.equal(first.channel, third.channel)
+    end)
+
+    it("on the prober are a limit too", function ()
+      local peer = Peer.open(nil, { heartbeat = 10 }, { channel_max = 1 })
+      local op = peer.session:administer("create", "images", {}, 1)
+      local mutex = peer.holder:claim("images-admin")
+      local look = peer:semaphore("images"):acquire(0)
+      peer.prober:probes()
+      peer.holder:grant(mutex)
+      peer:failed(op, "limit", "no channel is left")
+      assert.is_false(look:done())
+    end)
+
+    it("on the prober are a limit for probes as well", function ()
+      local peer = Peer.open(nil, nil, { channel_max = 1 })
+      peer.session:administer("create", "images", {}, 1)
+      peer.holder:grant(peer.holder:claim("images-admin"))
+      assert.equal("channel.open", peer.prober:next())  -- for the barrier
+      peer:failed(peer:semaphore("images"):acquire(0), "limit", "no channel is left")
+    end)
+
+    it("let certainty end, as there is none for the pulse", function ()
+      local peer = Peer.open(nil, { heartbeat = 10 }, { channel_max = 1 })
+      local lock = peer:acquire("images")
+      for _ = 1, 4 do
+        peer.holder:send{ channel = 0, heartbeat = true }
+        peer:pass(5)
+      end
+      assert.equal("suspect", select(3, lock:held()))
+    end)
+  end)
+
+  it("closed by an answer that was not asked for bring the link down: protocol", function ()
+    local peer = open()
+    local lock, held = peer:acquire("images")
+    peer.holder:send{ channel = held.channel, method = "channel.close-ok" }
+    assert.equal("down", peer.holder:state())
+    assert.equal("lost", select(3, lock:held()))
+  end)
+end)

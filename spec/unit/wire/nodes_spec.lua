@@ -18,592 +18,590 @@ local function cut(peer, link)
   link:down()
 end
 
-for _, way in ipairs(Peer.ways) do
-  describe("a list of nodes, fed " .. way, function ()
-    local function new(settings)
-      local all = { url = LIST, timeout = 6, heartbeat = 60 }
-      for key, value in pairs(settings or {}) do all[key] = value end
-      return Peer.new(way, all)
-    end
+describe("a list of nodes", function ()
+  local function new(settings)
+    local all = { url = LIST, timeout = 6, heartbeat = 60 }
+    for key, value in pairs(settings or {}) do all[key] = value end
+    return Peer.new(nil, all)
+  end
 
-    -- The node that is to be connected now, at once.
-    local function next_of(peer, link)
-      assert.is_true(link:due(), "no connection is due")
-      local host, port = peer.session:address(link.role)
-      return host .. ":" .. port
-    end
+  -- The node that is to be connected now, at once.
+  local function next_of(peer, link)
+    assert.is_true(link:due(), "no connection is due")
+    local host, port = peer.session:address(link.role)
+    return host .. ":" .. port
+  end
 
-    local function fails(peer, link, code, why)
-      local node = next_of(peer, link)
-      peer.session:fail(link.role, code or "unreachable", why or "connection refused")
-      return node
-    end
+  local function fails(peer, link, code, why)
+    local node = next_of(peer, link)
+    peer.session:fail(link.role, code or "unreachable", why or "connection refused")
+    return node
+  end
 
-    -- The broker that answers belongs to this cluster.
-    local function greeted(link, cluster)
-      link:attach()
-      link:expect("protocol header")
-      local start = link.start()
-      start.server_properties = { product = "RabbitMQ", version = "4.3.6", cluster_name = cluster }
-      link:send(start)
-    end
+  -- The broker that answers belongs to this cluster.
+  local function greeted(link, cluster)
+    link:attach()
+    link:expect("protocol header")
+    local start = link.start()
+    start.server_properties = { product = "RabbitMQ", version = "4.3.6", cluster_name = cluster }
+    link:send(start)
+  end
 
-    local function tuned(link, cluster)
-      greeted(link, cluster)
-      link:expect("connection.start-ok")
-      link:send{ channel = 0, method = "connection.tune", channel_max = 2047, frame_max = 131072, heartbeat = 60 }
-      link:expect("connection.tune-ok")
-      link:expect("connection.open")
-    end
+  local function tuned(link, cluster)
+    greeted(link, cluster)
+    link:expect("connection.start-ok")
+    link:send{ channel = 0, method = "connection.tune", channel_max = 2047, frame_max = 131072, heartbeat = 60 }
+    link:expect("connection.tune-ok")
+    link:expect("connection.open")
+  end
 
-    local function opened(link, cluster)
-      tuned(link, cluster)
-      link:send{ channel = 0, method = "connection.open-ok" }
-      assert.equal("open", link:state())
-    end
+  local function opened(link, cluster)
+    tuned(link, cluster)
+    link:send{ channel = 0, method = "connection.open-ok" }
+    assert.equal("open", link:state())
+  end
 
-    -- Waits until a connection is due.
-    local function await(peer, link)
-      local op = peer.session:open()
-      while not link:due() do peer:pass(math.max(peer:tick(), 1e-6)) end
-      return op
-    end
+  -- Waits until a connection is due.
+  local function await(peer, link)
+    local op = peer.session:open()
+    while not link:due() do peer:pass(math.max(peer:tick(), 1e-6)) end
+    return op
+  end
 
-    local function refuse(link, code, text)
-      link:send{ channel = 0, method = "connection.close", reply_code = code, reply_text = text }
-    end
+  local function refuse(link, code, text)
+    link:send{ channel = 0, method = "connection.close", reply_code = code, reply_text = text }
+  end
 
-    it("is tried one after another, at once, until one takes the connection", function ()
-      local peer = new()
-      local op = peer.session:open()
-      assert.equal(A, fails(peer, peer.holder))
-      assert.is_false(op:done())
-      assert.equal(B, next_of(peer, peer.holder))
-      peer.holder:attach()
-      peer.holder:down("end of file")
-      assert.is_false(op:done())
-      assert.equal(C, next_of(peer, peer.holder))
-      opened(peer.holder)
-      peer:result(op)
-    end)
+  it("is tried one after another, at once, until one takes the connection", function ()
+    local peer = new()
+    local op = peer.session:open()
+    assert.equal(A, fails(peer, peer.holder))
+    assert.is_false(op:done())
+    assert.equal(B, next_of(peer, peer.holder))
+    peer.holder:attach()
+    peer.holder:down("end of file")
+    assert.is_false(op:done())
+    assert.equal(C, next_of(peer, peer.holder))
+    opened(peer.holder)
+    peer:result(op)
+  end)
 
-    it("has failed when each has, once, and says why each did", function ()
-      local peer = new()
-      local op = peer.session:open()
-      for _, node in ipairs{ A, B, C } do assert.equal(node, fails(peer, peer.holder)) end
-      peer:failed(op, "unreachable", "none of 3 hosts: a:5672: connection refused; b:5673: connection refused; " ..
-        "c:5672: connection refused")
-    end)
+  it("has failed when each has, once, and says why each did", function ()
+    local peer = new()
+    local op = peer.session:open()
+    for _, node in ipairs{ A, B, C } do assert.equal(node, fails(peer, peer.holder)) end
+    peer:failed(op, "unreachable", "none of 3 hosts: a:5672: connection refused; b:5673: connection refused; " ..
+      "c:5672: connection refused")
+  end)
 
-    it("tells the log of each that fails", function ()
-      local peer = new()
-      peer.session:open()
-      fails(peer, peer.holder)
-      assert.same({ "warning", "holder connection to a:5672: connection refused" }, { peer.session:news() })
-    end)
+  it("tells the log of each that fails", function ()
+    local peer = new()
+    peer.session:open()
+    fails(peer, peer.holder)
+    assert.same({ "warning", "holder connection to a:5672: connection refused" }, { peer.session:news() })
+  end)
 
-    it("goes on after an end of the handshake that is the node's own affair", function ()
-      for _, close in ipairs{ { 541, "INTERNAL_ERROR" }, { 530, "node connection limit (7) is reached" } } do
-        local peer = new()
-        local op = peer.session:open()
-        tuned(peer.holder)
-        refuse(peer.holder, close[1], close[2])
-        assert.is_false(op:done())
-        assert.equal(B, next_of(peer, peer.holder))
-      end
-      local peer = new()
-      local op = peer.session:open()
-      peer.holder:attach()
-      peer.holder:feed("AMQP\0\1\0\0")
-      assert.is_false(op:done())
-      assert.equal(B, next_of(peer, peer.holder))
-    end)
-
-    it("is tried no further after wrong credentials: auth", function ()
-      local peer = new()
-      local op = peer.session:open()
-      fails(peer, peer.holder)
-      greeted(peer.holder)
-      refuse(peer.holder, 403, "ACCESS_REFUSED - Login was refused")
-      peer:failed(op, "auth", B, "Login was refused")
-      await(peer, peer.holder)
-      assert.equal(C, next_of(peer, peer.holder))
-    end)
-
-    it("is tried no further after a wrong virtual host: vhost", function ()
+  it("goes on after an end of the handshake that is the node's own affair", function ()
+    for _, close in ipairs{ { 541, "INTERNAL_ERROR" }, { 530, "node connection limit (7) is reached" } } do
       local peer = new()
       local op = peer.session:open()
       tuned(peer.holder)
-      refuse(peer.holder, 530, "NOT_ALLOWED - vhost / not found")
-      peer:failed(op, "vhost", A)
-    end)
+      refuse(peer.holder, close[1], close[2])
+      assert.is_false(op:done())
+      assert.equal(B, next_of(peer, peer.holder))
+    end
+    local peer = new()
+    local op = peer.session:open()
+    peer.holder:attach()
+    peer.holder:feed("AMQP\0\1\0\0")
+    assert.is_false(op:done())
+    assert.equal(B, next_of(peer, peer.holder))
+  end)
 
-    it("is tried no further without TLS: tls", function ()
-      local peer = new()
-      local op = peer.session:open()
-      fails(peer, peer.holder, "tls", "the certificate is not accepted")
-      peer:failed(op, "tls", A, "not accepted")
-    end)
+  it("is tried no further after wrong credentials: auth", function ()
+    local peer = new()
+    local op = peer.session:open()
+    fails(peer, peer.holder)
+    greeted(peer.holder)
+    refuse(peer.holder, 403, "ACCESS_REFUSED - Login was refused")
+    peer:failed(op, "auth", B, "Login was refused")
+    await(peer, peer.holder)
+    assert.equal(C, next_of(peer, peer.holder))
+  end)
 
-    it("gives each its share of the time, and no more", function ()
-      local peer = new()
-      local op = peer.session:open()
-      for _, node in ipairs{ A, B, C } do
-        assert.equal(node, next_of(peer, peer.holder))
-        assert.equal(2, (select(3, peer.session:address("holder"))))
-        peer.holder:attach()
-        assert.equal(2, peer:tick())
-        peer:pass(1.999)
-        assert.equal("greeting", peer.holder:state())
-        assert.is_false(op:done())
-        peer:pass(0.001)
-      end
-      peer:failed(op, "unreachable", "none of 3 hosts", "a:5672: the broker did not finish the AMQP handshake in time")
-    end)
+  it("is tried no further after a wrong virtual host: vhost", function ()
+    local peer = new()
+    local op = peer.session:open()
+    tuned(peer.holder)
+    refuse(peer.holder, 530, "NOT_ALLOWED - vhost / not found")
+    peer:failed(op, "vhost", A)
+  end)
 
-    it("counts the time for connecting as part of that share", function ()
-      local peer = new()
-      peer.session:open()
-      peer.holder.peer.session:attach("holder", 0.5)
-      assert.equal(0.5, peer:tick())
-    end)
+  it("is tried no further without TLS: tls", function ()
+    local peer = new()
+    local op = peer.session:open()
+    fails(peer, peer.holder, "tls", "the certificate is not accepted")
+    peer:failed(op, "tls", A, "not accepted")
+  end)
 
-    it("is tried again after a pause for the whole attempt, not for each node", function ()
-      local peer, expected = new(), 0.05
-      peer.session:open()
-      for _ = 1, 6 do
-        for _ = 1, 3 do fails(peer, peer.holder) end
-        local pause = peer.holder:pause()
-        assert.is_true(pause >= expected / 2 - 1e-6 and pause <= expected + 1e-6, pause)
-        expected = expected * 2
-        await(peer, peer.holder)
-      end
-    end)
+  it("gives each its share of the time, and no more", function ()
+    local peer = new()
+    local op = peer.session:open()
+    for _, node in ipairs{ A, B, C } do
+      assert.equal(node, next_of(peer, peer.holder))
+      assert.equal(2, (select(3, peer.session:address("holder"))))
+      peer.holder:attach()
+      assert.equal(2, peer:tick())
+      peer:pass(1.999)
+      assert.equal("greeting", peer.holder:state())
+      assert.is_false(op:done())
+      peer:pass(0.001)
+    end
+    peer:failed(op, "unreachable", "none of 3 hosts", "a:5672: the broker did not finish the AMQP handshake in time")
+  end)
 
-    it("is gone on with at the next node when a connection is lost", function ()
-      local peer = new()
-      peer.session:open()
-      opened(peer.holder)
-      for _, node in ipairs{ B, C, A } do
-        cut(peer, peer.holder)
-        peer.session:open()
-        assert.equal(node, next_of(peer, peer.holder))
-        opened(peer.holder)
-      end
-    end)
+  it("counts the time for connecting as part of that share", function ()
+    local peer = new()
+    peer.session:open()
+    peer.holder.peer.session:attach("holder", 0.5)
+    assert.equal(0.5, peer:tick())
+  end)
 
-    it("names the node that was lost, not the next one", function ()
-      local peer = new()
-      peer.session:open()
-      opened(peer.holder)
-      local op = peer:semaphore("images"):acquire(0)
-      peer.holder:ignore()
-      peer.holder:down()
-      peer:failed(op, "unreachable", "the connection to a:5672 was lost")
-    end)
-
-    it("leads the prober where the holder got through", function ()
-      local peer = new()
-      peer.session:open()
-      fails(peer, peer.holder)
-      opened(peer.holder)
-      peer:semaphore("images"):acquire(0)
-      assert.equal(B, next_of(peer, peer.prober))
-    end)
-
-    it("may have the holder and the prober on different nodes", function ()
-      local peer = new()
-      peer.session:open()
-      opened(peer.holder, "rabbit@a")
-      peer:semaphore("images"):acquire(0)
-      fails(peer, peer.prober)
-      opened(peer.prober, "rabbit@a")
-    end)
-
-    it("has the next one tried when an attempt is cut short, and a pause after the last", function ()
-      local peer = new()
-      peer.session:open()
-      for _, node in ipairs{ A, B, C } do
-        assert.equal(node, next_of(peer, peer.holder))
-        peer.session:put_off("holder")
-      end
-      assert.is_true(peer.holder:wanted())
-      assert.is_true(peer.holder:pause() > 0)
+  it("is tried again after a pause for the whole attempt, not for each node", function ()
+    local peer, expected = new(), 0.05
+    peer.session:open()
+    for _ = 1, 6 do
+      for _ = 1, 3 do fails(peer, peer.holder) end
+      local pause = peer.holder:pause()
+      assert.is_true(pause >= expected / 2 - 1e-6 and pause <= expected + 1e-6, pause)
+      expected = expected * 2
       await(peer, peer.holder)
-      assert.equal(A, next_of(peer, peer.holder))
-    end)
+    end
+  end)
 
-    describe("of two clusters", function ()
-      it("is a conflict when the next connection finds the other one, before that is told the password", function ()
-        local peer = new()
-        peer.session:open()
-        opened(peer.holder, "rabbit@one")
-        cut(peer, peer.holder)
-        local op = peer.session:open()
-        greeted(peer.holder, "rabbit@two")
-        peer.holder:silent()
-        peer:failed(op, "conflict", B, '"rabbit@two"', '"rabbit@one"')
-        await(peer, peer.holder)
-        assert.equal(C, next_of(peer, peer.holder))
-        opened(peer.holder, "rabbit@one")
-      end)
-
-      it("is a conflict between holder and prober", function ()
-        local peer = new()
-        peer.session:open()
-        opened(peer.holder, "rabbit@one")
-        local op = peer:semaphore("images"):acquire(0)
-        greeted(peer.prober, "rabbit@two")
-        peer:failed(op, "conflict", '"rabbit@one"', '"rabbit@two"')
-      end)
-
-      it("is one between two that were greeted before either was open", function ()
-        local peer = new()
-        local one, two = new{ lender = peer.core_session }, new{ lender = peer.core_session }
-        local first, second = one.session:open(), two.session:open()
-        tuned(one.holder, "rabbit@one")
-        tuned(two.holder, "rabbit@two")
-        one.holder:send{ channel = 0, method = "connection.open-ok" }
-        two.holder:send{ channel = 0, method = "connection.open-ok" }
-        one:result(first)
-        two:failed(second, "conflict", '"rabbit@one"', '"rabbit@two"')
-      end)
-
-      it("is none of what did not take the connection, nor of a broker that gives no name", function ()
-        local peer = new()
-        peer.session:open()
-        greeted(peer.holder, "rabbit@two")
-        refuse(peer.holder, 403, "ACCESS_REFUSED")
-        await(peer, peer.holder)
-        opened(peer.holder, "rabbit@one")
-        cut(peer, peer.holder)
-        peer.session:open()
-        opened(peer.holder)
-      end)
-
-      it("is nobody's affair with a single address", function ()
-        local peer = new{ url = "amqp://a" }
-        peer.session:open()
-        opened(peer.holder, "rabbit@one")
-        cut(peer, peer.holder)
-        peer.session:open()
-        opened(peer.holder, "rabbit@two")
-      end)
-
-      it("is one with a single address while a connection to the other cluster is open", function ()
-        local peer = new{ url = "amqp://a" }
-        peer.session:open()
-        opened(peer.holder, "rabbit@one")
-        local op = peer:semaphore("images"):acquire(0)
-        greeted(peer.prober, "rabbit@two")
-        peer:failed(op, "conflict", '"rabbit@one"', '"rabbit@two"')
-      end)
-
-      it("is one with a single address that was another one before, and not with the same", function ()
-        for url, code in pairs{ ["amqp://b"] = "conflict", ["amqp://a:5673"] = "conflict", ["amqp://a"] = false } do
-          local peer = new{ url = "amqp://a" }
-          peer.session:open()
-          opened(peer.holder, "rabbit@one")
-          cut(peer, peer.holder)
-          assert.is_true(peer.session:readdress("holder", { url = url }))
-          local op = peer.session:open()
-          if code then
-            greeted(peer.holder, "rabbit@two")
-            peer:failed(op, code, '"rabbit@two"')
-          else
-            opened(peer.holder, "rabbit@two")
-          end
-        end
-      end)
-    end)
-
-    describe("in random order", function ()
-      local function order(seed)
-        local peer, found = new{ order = "random", seed = seed }, {}
-        peer.session:open()
-        for i = 1, 3 do found[i] = fails(peer, peer.holder) end
-        return table.concat(found, " ")
-      end
-
-      it("has each of them once, first this one and then that one", function ()
-        local firsts, count = {}, 0
-        for seed = 1, 40 do
-          local found = order(seed)
-          for _, node in ipairs{ A, B, C } do assert.is_truthy(found:find(node, 1, true), found) end
-          firsts[found:match("^%S+")] = true
-        end
-        for _ in pairs(firsts) do count = count + 1 end
-        assert.equal(3, count)
-      end)
-
-      it("is the same for the holder and the prober of a session", function ()
-        for seed = 1, 10 do
-          local peer = new{ order = "random", seed = seed }
-          peer.session:open()
-          local node = next_of(peer, peer.holder)
-          opened(peer.holder)
-          peer:semaphore("images"):acquire(0)
-          assert.equal(node, next_of(peer, peer.prober))
-        end
-      end)
-    end)
-
-    it("is begun by the next session that asks by the same prober where that one got through", function ()
-      local peer = new()
+  it("is gone on with at the next node when a connection is lost", function ()
+    local peer = new()
+    peer.session:open()
+    opened(peer.holder)
+    for _, node in ipairs{ B, C, A } do
+      cut(peer, peer.holder)
       peer.session:open()
-      fails(peer, peer.holder)
+      assert.equal(node, next_of(peer, peer.holder))
       opened(peer.holder)
-      local borrower = new{ lender = peer.core_session }
-      borrower.session:open()
-      assert.equal(B, next_of(borrower, borrower.holder))
-      greeted(borrower.holder, "rabbit@one")
-      borrower.holder:expect("connection.start-ok")
-    end)
+    end
   end)
 
-  describe("an address that is asked for before each connection, fed " .. way, function ()
-    local settings = { url = "amqp://me:first@a", rotates = true, addressed = true, heartbeat = 60 }
-    local peer
+  it("names the node that was lost, not the next one", function ()
+    local peer = new()
+    peer.session:open()
+    opened(peer.holder)
+    local op = peer:semaphore("images"):acquire(0)
+    peer.holder:ignore()
+    peer.holder:down()
+    peer:failed(op, "unreachable", "the connection to a:5672 was lost")
+  end)
 
-    before_each(function () peer = Peer.new(way, settings) end)
+  it("leads the prober where the holder got through", function ()
+    local peer = new()
+    peer.session:open()
+    fails(peer, peer.holder)
+    opened(peer.holder)
+    peer:semaphore("images"):acquire(0)
+    assert.equal(B, next_of(peer, peer.prober))
+  end)
 
-    local function readdress(link, url) return peer.session:readdress(link.role, { url = url, heartbeat = 60 }) end
+  it("may have the holder and the prober on different nodes", function ()
+    local peer = new()
+    peer.session:open()
+    opened(peer.holder, "rabbit@a")
+    peer:semaphore("images"):acquire(0)
+    fails(peer, peer.prober)
+    opened(peer.prober, "rabbit@a")
+  end)
 
-    local function password(link)
-      link:attach()
-      link:expect("protocol header")
-      link:send(link.start())
-      return link:expect("connection.start-ok").response:match("^%z%Z*%z(%Z*)$")
+  it("has the next one tried when an attempt is cut short, and a pause after the last", function ()
+    local peer = new()
+    peer.session:open()
+    for _, node in ipairs{ A, B, C } do
+      assert.equal(node, next_of(peer, peer.holder))
+      peer.session:put_off("holder")
     end
+    assert.is_true(peer.holder:wanted())
+    assert.is_true(peer.holder:pause() > 0)
+    await(peer, peer.holder)
+    assert.equal(A, next_of(peer, peer.holder))
+  end)
 
-    it("is that of the session first, and then what was told", function ()
+  describe("of two clusters", function ()
+    it("is a conflict when the next connection finds the other one, before that is told the password", function ()
+      local peer = new()
+      peer.session:open()
+      opened(peer.holder, "rabbit@one")
+      cut(peer, peer.holder)
       local op = peer.session:open()
-      assert.is_false(peer.session:lacks_address("holder"))
-      assert.equal("first", password(peer.holder))
-      peer.holder:send{ channel = 0, method = "connection.close", reply_code = 403, reply_text = "ACCESS_REFUSED" }
-      peer:failed(op, "auth")
-      peer:pass(5)
-      peer.session:open()
-      assert.is_true(peer.session:lacks_address("holder"))
-      assert.is_true(readdress(peer.holder, "amqp://me:second@a"))
-      assert.is_false(peer.session:lacks_address("holder"))
-      assert.equal("second", password(peer.holder))
+      greeted(peer.holder, "rabbit@two")
+      peer.holder:silent()
+      peer:failed(op, "conflict", B, '"rabbit@two"', '"rabbit@one"')
+      await(peer, peer.holder)
+      assert.equal(C, next_of(peer, peer.holder))
+      opened(peer.holder, "rabbit@one")
     end)
 
-    it("is asked for once for all nodes of an attempt", function ()
+    it("is a conflict between holder and prober", function ()
+      local peer = new()
       peer.session:open()
-      peer.session:fail("holder", "unreachable", "connection refused")
-      peer:pass(5)
-      peer.session:open()
-      assert.is_true(readdress(peer.holder, { "amqp://b", "amqp://c" }))
-      assert.is_false(peer.session:lacks_address("holder"))
-      peer.session:fail("holder", "unreachable", "connection refused")
-      assert.is_true(peer.holder:due())
-      assert.is_false(peer.session:lacks_address("holder"))
-    end)
-
-    it("is the prober's own affair", function ()
-      peer.session:open()
-      peer.holder:handshake()
-      peer:semaphore("images"):acquire(0)
-      assert.is_true(peer.session:lacks_address("prober"))
-      assert.is_true(readdress(peer.prober, "amqp://me:second@a"))
-      assert.equal("second", password(peer.prober))
-    end)
-
-    it("that is none is why there is no connection", function ()
-      peer.session:open()
-      peer.session:fail("holder", "unreachable", "connection refused")
-      peer:pass(5)
-      local op = peer.session:open()
-      assert.same({ nil, 'the password in the URL holds a "#": write it as %23', "url" },
-        { readdress(peer.holder, "amqp://me:#@a") })
-      peer.session:fail("holder", "url", "it threw")
-      peer:failed(op, "url", "it threw")
-    end)
-
-    it("has the virtual host that it always had", function ()
-      local _, why, code = readdress(peer.prober, "amqp://a/other")
-      assert.equal("url", code)
-      assert.matches("another virtual host", why)
-    end)
-
-    it("leads to the cluster that it always did", function ()
-      peer.session:open()
-      peer.holder:attach()
-      local start = peer.holder.start()
-      start.server_properties.cluster_name = "rabbit@one"
-      peer.holder:send(start, { channel = 0, method = "connection.tune", frame_max = 131072 })
-      peer.holder:send{ channel = 0, method = "connection.open-ok" }
-      assert.equal("open", peer.holder:state())
+      opened(peer.holder, "rabbit@one")
       local op = peer:semaphore("images"):acquire(0)
-      assert.is_true(readdress(peer.prober, "amqp://b"))
-      peer.prober:attach()
-      start.server_properties.cluster_name = "rabbit@two"
-      peer.prober:send(start)
-      peer:failed(op, "conflict", "rabbit@one", "rabbit@two")
+      greeted(peer.prober, "rabbit@two")
+      peer:failed(op, "conflict", '"rabbit@one"', '"rabbit@two"')
     end)
-  end)
 
-  -- The transport tells the addresses of a name before it connects.
-  describe("a name with several addresses, fed " .. way, function ()
-    local ONE, TWO, THREE = "192.0.2.1", "192.0.2.2", "2001:db8::3"
-    local ALL = { ONE, TWO, ONE, THREE } -- a hosts file may have one twice
-
-    local function new(url) return Peer.new(way, { url = url or "amqp://name", timeout = 6, heartbeat = 60 }) end
-
-    -- Where the link is to be connected now; a name has these addresses.
-    local function next_of(peer, link, addresses, spent)
-      assert.is_true(link:due(), "no connection is due")
-      if peer.session:unresolved(link.role) then peer.session:resolve(link.role, addresses or ALL, spent or 0) end
-      assert.is_nil(peer.session:unresolved(link.role))
-      return (peer.session:address(link.role))
-    end
-
-    local function tries(peer, link, expected, addresses)
-      for _, address in ipairs(expected) do
-        assert.equal(address, next_of(peer, link, addresses))
-        peer.session:fail(link.role, "unreachable", "name:5672: refused")
-      end
-    end
-
-    local function opens(peer, link, address, addresses, cluster)
-      assert.equal(address, next_of(peer, link, addresses))
-      link:attach()
-      link:expect("protocol header")
-      local start = link.start()
-      start.server_properties = { product = "RabbitMQ", version = "4.3.6", cluster_name = cluster }
-      link:send(start)
-      if link:state() == "down" then return end
-      link:expect("connection.start-ok")
-      link:send{ channel = 0, method = "connection.tune", channel_max = 2047, frame_max = 131072, heartbeat = 60 }
-      link:expect("connection.tune-ok")
-      link:expect("connection.open")
-      link:send{ channel = 0, method = "connection.open-ok" }
-      assert.equal("open", link:state())
-    end
-
-    local function loses(peer, link)
-      cut(peer, link)
-      return peer.session:open()
-    end
-
-    it("has each tried once, and tells what is wrong with each", function ()
+    it("is one between two that were greeted before either was open", function ()
       local peer = new()
-      local op = peer.session:open()
-      tries(peer, peer.holder, { ONE, TWO, THREE })
-      peer:failed(op, "unreachable", "none of 3 hosts: 192.0.2.1: name:5672: refused; " ..
-        "192.0.2.2: name:5672: refused; 2001:db8::3: name:5672: refused")
+      local one, two = new{ lender = peer.core_session }, new{ lender = peer.core_session }
+      local first, second = one.session:open(), two.session:open()
+      tuned(one.holder, "rabbit@one")
+      tuned(two.holder, "rabbit@two")
+      one.holder:send{ channel = 0, method = "connection.open-ok" }
+      two.holder:send{ channel = 0, method = "connection.open-ok" }
+      one:result(first)
+      two:failed(second, "conflict", '"rabbit@one"', '"rabbit@two"')
     end)
 
-    it("says of an only one what it says of a name", function ()
-      local peer = new()
-      local op = peer.session:open()
-      tries(peer, peer.holder, { ONE }, { ONE })
-      peer:failed(op, "unreachable", "name:5672: refused")
-    end)
-
-    it("goes on after one that is silent, or hangs up", function ()
-      local peer = new()
-      local op = peer.session:open()
-      assert.equal(ONE, next_of(peer, peer.holder))
-      peer.holder:attach()
-      peer:pass(2)
-      assert.equal(TWO, next_of(peer, peer.holder))
-      peer.holder:attach()
-      peer.holder:down("end of file")
-      opens(peer, peer.holder, THREE)
-      peer:result(op)
-    end)
-
-    it("begins an attempt with the one after the last, in whatever order they come", function ()
+    it("is none of what did not take the connection, nor of a broker that gives no name", function ()
       local peer = new()
       peer.session:open()
-      opens(peer, peer.holder, ONE)
-      loses(peer, peer.holder)
-      opens(peer, peer.holder, TWO, { THREE, ONE, TWO, "192.0.2.4" })
-      loses(peer, peer.holder)
-      opens(peer, peer.holder, ONE, { THREE, TWO, ONE })
-      loses(peer, peer.holder)
-      opens(peer, peer.holder, "192.0.2.7", { "192.0.2.7", "192.0.2.8" })
-    end)
-
-    it("has the prober where the holder is", function ()
-      local peer = new()
+      greeted(peer.holder, "rabbit@two")
+      refuse(peer.holder, 403, "ACCESS_REFUSED")
+      await(peer, peer.holder)
+      opened(peer.holder, "rabbit@one")
+      cut(peer, peer.holder)
       peer.session:open()
-      tries(peer, peer.holder, { ONE })
-      opens(peer, peer.holder, TWO)
-      peer:semaphore("images"):acquire(0)
-      opens(peer, peer.prober, TWO, { THREE, TWO, ONE })
+      opened(peer.holder)
     end)
 
-    it("divides the share of its host, less the time that the resolver took", function ()
-      local peer = new("amqp://name,192.0.2.9")
+    it("is nobody's affair with a single address", function ()
+      local peer = new{ url = "amqp://a" }
       peer.session:open()
-      next_of(peer, peer.holder, { ONE, TWO }, 1)
-      local _, _, share, _, left, name = peer.session:address("holder")
-      assert.same({ 1, 4, "name" }, { share, left, name })
-      tries(peer, peer.holder, { ONE, TWO })
-      _, _, share, _, left = peer.session:address("holder")
-      assert.same({ 3, 1 }, { share, left })
-      tries(peer, peer.holder, { "192.0.2.9" })
-      assert.is_false(peer.holder:due())
-    end)
-
-    it("may be one of several names", function ()
-      local peer = new("amqp://one,two")
-      local op = peer.session:open()
-      tries(peer, peer.holder, { ONE, TWO }, { ONE, TWO })
-      tries(peer, peer.holder, { THREE, "192.0.2.4" }, { THREE, "192.0.2.4" })
-      peer:failed(op, "unreachable", "none of 4 hosts")
-    end)
-
-    it("has the next one tried when an attempt is cut short, and a pause after the last", function ()
-      local peer = new()
+      opened(peer.holder, "rabbit@one")
+      cut(peer, peer.holder)
       peer.session:open()
-      for _, address in ipairs{ ONE, TWO, THREE } do
-        assert.equal(address, next_of(peer, peer.holder))
-        peer.session:put_off("holder")
-      end
-      assert.is_true(peer.holder:pause() > 0)
+      opened(peer.holder, "rabbit@two")
     end)
 
-    it("leads to a broker that was replaced by one of another cluster, as with one address", function ()
-      local peer = new()
+    it("is one with a single address while a connection to the other cluster is open", function ()
+      local peer = new{ url = "amqp://a" }
       peer.session:open()
-      opens(peer, peer.holder, ONE, ALL, "rabbit@one")
-      local op = loses(peer, peer.holder)
-      opens(peer, peer.holder, TWO, ALL, "rabbit@two")
-      assert.is_true(peer:result(op) ~= nil)
+      opened(peer.holder, "rabbit@one")
+      local op = peer:semaphore("images"):acquire(0)
+      greeted(peer.prober, "rabbit@two")
+      peer:failed(op, "conflict", '"rabbit@one"', '"rabbit@two"')
     end)
 
-    it("is tried no further without TLS: tls", function ()
-      local peer = new()
-      local op = peer.session:open()
-      assert.equal(ONE, next_of(peer, peer.holder))
-      peer.session:fail("holder", "tls", "name:5672: not accepted")
-      peer:failed(op, "tls", ONE, "not accepted")
-    end)
-
-    it("is a failure of its host if it holds no address", function ()
-      for _, addresses in ipairs{ {}, { { addr = ONE } }, { ("1"):rep(100) } } do
-        local peer = new()
-        local op = peer.session:open()
-        peer.session:resolve("holder", addresses, 0)
-        peer:failed(op, "unreachable", "no address")
-        assert.is_false(peer.holder:due())
-      end
-    end)
-
-    it("is none that is an address itself", function ()
-      for _, url in ipairs{ "amqp://192.0.2.1", "amqp://[2001:db8::3]" } do
-        local peer = new(url)
+    it("is one with a single address that was another one before, and not with the same", function ()
+      for url, code in pairs{ ["amqp://b"] = "conflict", ["amqp://a:5673"] = "conflict", ["amqp://a"] = false } do
+        local peer = new{ url = "amqp://a" }
         peer.session:open()
-        assert.is_nil(peer.session:unresolved("holder"))
+        opened(peer.holder, "rabbit@one")
+        cut(peer, peer.holder)
+        assert.is_true(peer.session:readdress("holder", { url = url }))
+        local op = peer.session:open()
+        if code then
+          greeted(peer.holder, "rabbit@two")
+          peer:failed(op, code, '"rabbit@two"')
+        else
+          opened(peer.holder, "rabbit@two")
+        end
       end
     end)
   end)
-end
+
+  describe("in random order", function ()
+    local function order(seed)
+      local peer, found = new{ order = "random", seed = seed }, {}
+      peer.session:open()
+      for i = 1, 3 do found[i] = fails(peer, peer.holder) end
+      return table.concat(found, " ")
+    end
+
+    it("has each of them once, first this one and then that one", function ()
+      local firsts, count = {}, 0
+      for seed = 1, 40 do
+        local found = order(seed)
+        for _, node in ipairs{ A, B, C } do assert.is_truthy(found:find(node, 1, true), found) end
+        firsts[found:match("^%S+")] = true
+      end
+      for _ in pairs(firsts) do count = count + 1 end
+      assert.equal(3, count)
+    end)
+
+    it("is the same for the holder and the prober of a session", function ()
+      for seed = 1, 10 do
+        local peer = new{ order = "random", seed = seed }
+        peer.session:open()
+        local node = next_of(peer, peer.holder)
+        opened(peer.holder)
+        peer:semaphore("images"):acquire(0)
+        assert.equal(node, next_of(peer, peer.prober))
+      end
+    end)
+  end)
+
+  it("is begun by the next session that asks by the same prober where that one got through", function ()
+    local peer = new()
+    peer.session:open()
+    fails(peer, peer.holder)
+    opened(peer.holder)
+    local borrower = new{ lender = peer.core_session }
+    borrower.session:open()
+    assert.equal(B, next_of(borrower, borrower.holder))
+    greeted(borrower.holder, "rabbit@one")
+    borrower.holder:expect("connection.start-ok")
+  end)
+end)
+
+describe("an address that is asked for before each connection", function ()
+  local settings = { url = "amqp://me:first@a", rotates = true, addressed = true, heartbeat = 60 }
+  local peer
+
+  before_each(function () peer = Peer.new(nil, settings) end)
+
+  local function readdress(link, url) return peer.session:readdress(link.role, { url = url, heartbeat = 60 }) end
+
+  local function password(link)
+    link:attach()
+    link:expect("protocol header")
+    link:send(link.start())
+    return link:expect("connection.start-ok").response:match("^%z%Z*%z(%Z*)$")
+  end
+
+  it("is that of the session first, and then what was told", function ()
+    local op = peer.session:open()
+    assert.is_false(peer.session:lacks_address("holder"))
+    assert.equal("first", password(peer.holder))
+    peer.holder:send{ channel = 0, method = "connection.close", reply_code = 403, reply_text = "ACCESS_REFUSED" }
+    peer:failed(op, "auth")
+    peer:pass(5)
+    peer.session:open()
+    assert.is_true(peer.session:lacks_address("holder"))
+    assert.is_true(readdress(peer.holder, "amqp://me:second@a"))
+    assert.is_false(peer.session:lacks_address("holder"))
+    assert.equal("second", password(peer.holder))
+  end)
+
+  it("is asked for once for all nodes of an attempt", function ()
+    peer.session:open()
+    peer.session:fail("holder", "unreachable", "connection refused")
+    peer:pass(5)
+    peer.session:open()
+    assert.is_true(readdress(peer.holder, { "amqp://b", "amqp://c" }))
+    assert.is_false(peer.session:lacks_address("holder"))
+    peer.session:fail("holder", "unreachable", "connection refused")
+    assert.is_true(peer.holder:due())
+    assert.is_false(peer.session:lacks_address("holder"))
+  end)
+
+  it("is the prober's own affair", function ()
+    peer.session:open()
+    peer.holder:handshake()
+    peer:semaphore("images"):acquire(0)
+    assert.is_true(peer.session:lacks_address("prober"))
+    assert.is_true(readdress(peer.prober, "amqp://me:second@a"))
+    assert.equal("second", password(peer.prober))
+  end)
+
+  it("that is none is why there is no connection", function ()
+    peer.session:open()
+    peer.session:fail("holder", "unreachable", "connection refused")
+    peer:pass(5)
+    local op = peer.session:open()
+    assert.same({ nil, 'the password in the URL holds a "#": write it as %23', "url" },
+      { readdress(peer.holder, "amqp://me:#@a") })
+    peer.session:fail("holder", "url", "it threw")
+    peer:failed(op, "url", "it threw")
+  end)
+
+  it("has the virtual host that it always had", function ()
+    local _, why, code = readdress(peer.prober, "amqp://a/other")
+    assert.equal("url", code)
+    assert.matches("another virtual host", why)
+  end)
+
+  it("leads to the cluster that it always did", function ()
+    peer.session:open()
+    peer.holder:attach()
+    local start = peer.holder.start()
+    start.server_properties.cluster_name = "rabbit@one"
+    peer.holder:send(start, { channel = 0, method = "connection.tune", frame_max = 131072 })
+    peer.holder:send{ channel = 0, method = "connection.open-ok" }
+    assert.equal("open", peer.holder:state())
+    local op = peer:semaphore("images"):acquire(0)
+    assert.is_true(readdress(peer.prober, "amqp://b"))
+    peer.prober:attach()
+    start.server_properties.cluster_name = "rabbit@two"
+    peer.prober:send(start)
+    peer:failed(op, "conflict", "rabbit@one", "rabbit@two")
+  end)
+end)
+
+-- The transport tells the addresses of a name before it connects.
+describe("a name with several addresses", function ()
+  local ONE, TWO, THREE = "192.0.2.1", "192.0.2.2", "2001:db8::3"
+  local ALL = { ONE, TWO, ONE, THREE } -- a hosts file may have one twice
+
+  local function new(url) return Peer.new(nil, { url = url or "amqp://name", timeout = 6, heartbeat = 60 }) end
+
+  -- Where the link is to be connected now; a name has these addresses.
+  local function next_of(peer, link, addresses, spent)
+    assert.is_true(link:due(), "no connection is due")
+    if peer.session:unresolved(link.role) then peer.session:resolve(link.role, addresses or ALL, spent or 0) end
+    assert.is_nil(peer.session:unresolved(link.role))
+    return (peer.session:address(link.role))
+  end
+
+  local function tries(peer, link, expected, addresses)
+    for _, address in ipairs(expected) do
+      assert.equal(address, next_of(peer, link, addresses))
+      peer.session:fail(link.role, "unreachable", "name:5672: refused")
+    end
+  end
+
+  local function opens(peer, link, address, addresses, cluster)
+    assert.equal(address, next_of(peer, link, addresses))
+    link:attach()
+    link:expect("protocol header")
+    local start = link.start()
+    start.server_properties = { product = "RabbitMQ", version = "4.3.6", cluster_name = cluster }
+    link:send(start)
+    if link:state() == "down" then return end
+    link:expect("connection.start-ok")
+    link:send{ channel = 0, method = "connection.tune", channel_max = 2047, frame_max = 131072, heartbeat = 60 }
+    link:expect("connection.tune-ok")
+    link:expect("connection.open")
+    link:send{ channel = 0, method = "connection.open-ok" }
+    assert.equal("open", link:state())
+  end
+
+  local function loses(peer, link)
+    cut(peer, link)
+    return peer.session:open()
+  end
+
+  it("has each tried once, and tells what is wrong with each", function ()
+    local peer = new()
+    local op = peer.session:open()
+    tries(peer, peer.holder, { ONE, TWO, THREE })
+    peer:failed(op, "unreachable", "none of 3 hosts: 192.0.2.1: name:5672: refused; " ..
+      "192.0.2.2: name:5672: refused; 2001:db8::3: name:5672: refused")
+  end)
+
+  it("says of an only one what it says of a name", function ()
+    local peer = new()
+    local op = peer.session:open()
+    tries(peer, peer.holder, { ONE }, { ONE })
+    peer:failed(op, "unreachable", "name:5672: refused")
+  end)
+
+  it("goes on after one that is silent, or hangs up", function ()
+    local peer = new()
+    local op = peer.session:open()
+    assert.equal(ONE, next_of(peer, peer.holder))
+    peer.holder:attach()
+    peer:pass(2)
+    assert.equal(TWO, next_of(peer, peer.holder))
+    peer.holder:attach()
+    peer.holder:down("end of file")
+    opens(peer, peer.holder, THREE)
+    peer:result(op)
+  end)
+
+  it("begins an attempt with the one after the last, in whatever order they come", function ()
+    local peer = new()
+    peer.session:open()
+    opens(peer, peer.holder, ONE)
+    loses(peer, peer.holder)
+    opens(peer, peer.holder, TWO, { THREE, ONE, TWO, "192.0.2.4" })
+    loses(peer, peer.holder)
+    opens(peer, peer.holder, ONE, { THREE, TWO, ONE })
+    loses(peer, peer.holder)
+    opens(peer, peer.holder, "192.0.2.7", { "192.0.2.7", "192.0.2.8" })
+  end)
+
+  it("has the prober where the holder is", function ()
+    local peer = new()
+    peer.session:open()
+    tries(peer, peer.holder, { ONE })
+    opens(peer, peer.holder, TWO)
+    peer:semaphore("images"):acquire(0)
+    opens(peer, peer.prober, TWO, { THREE, TWO, ONE })
+  end)
+
+  it("divides the share of its host, less the time that the resolver took", function ()
+    local peer = new("amqp://name,192.0.2.9")
+    peer.session:open()
+    next_of(peer, peer.holder, { ONE, TWO }, 1)
+    local _, _, share, _, left, name = peer.session:address("holder")
+    assert.same({ 1, 4, "name" }, { share, left, name })
+    tries(peer, peer.holder, { ONE, TWO })
+    _, _, share, _, left = peer.session:address("holder")
+    assert.same({ 3, 1 }, { share, left })
+    tries(peer, peer.holder, { "192.0.2.9" })
+    assert.is_false(peer.holder:due())
+  end)
+
+  it("may be one of several names", function ()
+    local peer = new("amqp://one,two")
+    local op = peer.session:open()
+    tries(peer, peer.holder, { ONE, TWO }, { ONE, TWO })
+    tries(peer, peer.holder, { THREE, "192.0.2.4" }, { THREE, "192.0.2.4" })
+    peer:failed(op, "unreachable", "none of 4 hosts")
+  end)
+
+  it("has the next one tried when an attempt is cut short, and a pause after the last", function ()
+    local peer = new()
+    peer.session:open()
+    for _, address in ipairs{ ONE, TWO, THREE } do
+      assert.equal(address, next_of(peer, peer.holder))
+      peer.session:put_off("holder")
+    end
+    assert.is_true(peer.holder:pause() > 0)
+  end)
+
+  it("leads to a broker that was replaced by one of another cluster, as with one address", function ()
+    local peer = new()
+    peer.session:open()
+    opens(peer, peer.holder, ONE, ALL, "rabbit@one")
+    local op = loses(peer, peer.holder)
+    opens(peer, peer.holder, TWO, ALL, "rabbit@two")
+    assert.is_true(peer:result(op) ~= nil)
+  end)
+
+  it("is tried no further without TLS: tls", function ()
+    local peer = new()
+    local op = peer.session:open()
+    assert.equal(ONE, next_of(peer, peer.holder))
+    peer.session:fail("holder", "tls", "name:5672: not accepted")
+    peer:failed(op, "tls", ONE, "not accepted")
+  end)
+
+  it("is a failure of its host if it holds no address", function ()
+    for _, addresses in ipairs{ {}, { { addr = ONE } }, { ("1"):rep(100) } } do
+      local peer = new()
+      local op = peer.session:open()
+      peer.session:resolve("holder", addresses, 0)
+      peer:failed(op, "unreachable", "no address")
+      assert.is_false(peer.holder:due())
+    end
+  end)
+
+  it("is none that is an address itself", function ()
+    for _, url in ipairs{ "amqp://192.0.2.1", "amqp://[2001:db8::3]" } do
+      local peer = new(url)
+      peer.session:open()
+      assert.is_nil(peer.session:unresolved("holder"))
+    end
+  end)
+end)
 
 describe("a native session whose address is asked for before each connection", function ()
   it("does not connect before it is told", function ()

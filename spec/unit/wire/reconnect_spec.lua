@@ -43,7 +43,7 @@ describe("connecting anew", function ()
   end
 
   it("is tried at once for the first time, and after a connection that had lasted", function ()
-    local peer = Peer.new("whole")
+    local peer = Peer.new()
     assert.equal(0, (select(2, await(peer))))
     peer.holder:handshake()
     peer:pass(MOST)
@@ -53,7 +53,7 @@ describe("connecting anew", function ()
 
   it("waits after one that did not last, and after each that fails, longer and longer, up to a limit", function ()
     for seed = 1, 20 do
-      local peer = Peer.new("whole", { seed = seed })
+      local peer = Peer.new(nil, { seed = seed })
       lived(peer, peer.holder, MOST - 0.001)
       peer.holder:down()
       local expected = FIRST
@@ -67,7 +67,7 @@ describe("connecting anew", function ()
   it("waits for different times by chance", function ()
     local pauses, count = {}, 0
     for seed = 1, 20 do
-      local peer = Peer.new("whole", { seed = seed })
+      local peer = Peer.new(nil, { seed = seed })
       fail(peer)
       pauses[fail(peer)] = true
     end
@@ -76,7 +76,7 @@ describe("connecting anew", function ()
   end)
 
   it("waits shortly again after a connection that had lasted, and not after one that had not", function ()
-    local peer = Peer.new("whole")
+    local peer = Peer.new()
     for _ = 1, 5 do fail(peer) end
     await(peer)
     peer.holder:handshake()
@@ -91,7 +91,7 @@ describe("connecting anew", function ()
   end)
 
   it("does not wait again for time that has passed while nobody wanted it", function ()
-    local peer = Peer.new("whole")
+    local peer = Peer.new()
     for _ = 1, 10 do fail(peer) end
     assert.is_true(peer.holder:pause() >= MOST / 2)
     peer:pass(MOST)
@@ -100,7 +100,7 @@ describe("connecting anew", function ()
   end)
 
   it("is one thing for the holder and another for the prober", function ()
-    local peer = Peer.new("whole")
+    local peer = Peer.new()
     for _ = 1, 10 do fail(peer) end
     assert.equal(0, peer.prober:pause())
     await(peer)
@@ -119,14 +119,14 @@ describe("connecting anew", function ()
   end)
 
   it("is no reason to wake once it is due: who connects is outside", function ()
-    local peer = Peer.new("whole")
+    local peer = Peer.new()
     fail(peer)
     await(peer)
     assert.is_true(peer:tick() > 1e6)
   end)
 
   it("happens few times however often somebody asks", function ()
-    local peer = Peer.new("whole")
+    local peer = Peer.new()
     local sem, stop, asked, tried = peer:semaphore("images"), peer.now + 60, 0, 0
     while peer.now < stop do
       local op = sem:acquire(0)
@@ -147,7 +147,7 @@ describe("connecting anew", function ()
   end)
 
   it("ends all who wait for it together", function ()
-    local peer = Peer.new("whole")
+    local peer = Peer.new()
     fail(peer)
     local ops = { peer.session:open(), peer:semaphore("images"):acquire(), peer:semaphore("images"):acquire(0) }
     local last = await(peer)
@@ -158,7 +158,7 @@ describe("connecting anew", function ()
   end)
 
   it("keeps nobody beyond a deadline of its own", function ()
-    local peer = Peer.new("whole")
+    local peer = Peer.new()
     for _ = 1, 10 do fail(peer) end
     local op = peer:semaphore("images"):acquire(1)
     assert_between(1, 1, peer:tick())
@@ -168,7 +168,7 @@ describe("connecting anew", function ()
   end)
 
   it("is not waited for any more when the session is closed", function ()
-    local peer = Peer.new("whole")
+    local peer = Peer.new()
     fail(peer)
     local op = peer:semaphore("images"):acquire()
     assert.is_true(peer:result(peer.session:close()))
@@ -178,7 +178,7 @@ describe("connecting anew", function ()
   end)
 
   it("does not bring back what was lost, though it takes the same slot again", function ()
-    local peer = Peer.open("whole")
+    local peer = Peer.open()
     local lost = peer:acquire("images")
     peer.holder:down()
     local op = peer:semaphore("images"):acquire()
