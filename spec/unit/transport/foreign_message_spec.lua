@@ -27,101 +27,103 @@ end
 local HEADERS, TYPE = 0x2000, 0x0020
 local REVOKE = "\16amqplocks.revoke"
 
-describe("a foreign message", function ()
-  local peer, lock, claim, deliver
+for _, way in ipairs(Peer.ways) do
+  describe("a foreign message, fed " .. way, function ()
+    local peer, lock, claim, deliver
 
-  before_each(function ()
-    peer = Peer.open()
-    local op = peer:mutex("db"):acquire(0)
-    scene.looks(peer, "db-mutex", "free")
-    claim = scene.claim(peer, "db-mutex")
-    scene.replies(peer, claim)
-    lock = peer:result(op)
-    deliver = frames.encode{ channel = claim.channel, method = "basic.deliver", consumer_tag = claim.tag }
-  end)
-
-  -- The lock is ours, and the holder reads on: what comes next is understood.
-  local function goes_on()
-    assert.equal("open", peer.holder:state())
-    assert.is_true(lock:held())
-    assert.is_false(lock:revoked())
-    peer.holder:send(deliver, header(claim.channel, TYPE, REVOKE))
-    assert.is_true(lock:revoked())
-  end
-
-  local texts = { ["8 kB"] = 8192, ["20 kB"] = 20000, ["131 kB"] = 131000, ["more than was agreed on"] = 300000 }
-  for name, size in pairs(texts) do
-    it("with headers of " .. name .. " is passed over", function ()
-      peer.holder:send(deliver, { channel = claim.channel, header = true, class = 60, size = 0,
-        properties = { headers = { x = ("y"):rep(size) } } })
-      goes_on()
+    before_each(function ()
+      peer = Peer.open(way)
+      local op = peer:mutex("db"):acquire(0)
+      scene.looks(peer, "db-mutex", "free")
+      claim = scene.claim(peer, "db-mutex")
+      scene.replies(peer, claim)
+      lock = peer:result(op)
+      deliver = frames.encode{ channel = claim.channel, method = "basic.deliver", consumer_tag = claim.tag }
     end)
-  end
 
-  for _, depth in ipairs{ 99, 101, 400, 20000 } do
-    it("with a table that is " .. depth .. " deep is passed over", function ()
-      peer.holder:send(deliver, header(claim.channel, HEADERS, deep_table(depth)))
-      goes_on()
-    end)
-  end
-
-  it("with every property there is, is read for its type behind them", function ()
-    peer.holder:send(deliver, { channel = claim.channel, header = true, class = 60, properties = {
-      content_type = ("c"):rep(255), content_encoding = ("e"):rep(255), headers = { a = { b = ("x"):rep(9000) } },
-      delivery_mode = 2, priority = 9, correlation_id = ("i"):rep(255), reply_to = ("r"):rep(255),
-      expiration = "60000", message_id = ("m"):rep(255), timestamp = 1, type = "amqplocks.revoke",
-      user_id = ("u"):rep(255), app_id = ("a"):rep(255), cluster_id = ("k"):rep(255) } })
-    assert.is_true(lock:revoked())
-  end)
-
-  it("with an empty table is read for its type", function ()
-    peer.holder:send(deliver, header(claim.channel, HEADERS + TYPE, "\0\0\0\0" .. REVOKE))
-    assert.is_true(lock:revoked())
-  end)
-
-  -- RabbitMQ reads one word of flags, whatever its two lowest bits say, and hands on what the publisher wrote.
-  for _, bits in ipairs{ 1, 2, 3 } do
-    it("with the flag bits " .. bits .. ", which RabbitMQ does not read, is passed over", function ()
-      peer.holder:send(deliver, header(claim.channel, bits, ""))
-      peer.holder:send(deliver, header(claim.channel, HEADERS + bits, deep_table(3)))
-      peer.holder:send(deliver, header(claim.channel, TYPE + bits, "\1t"))
-      goes_on()
-    end)
-  end
-
-  it("is read for its type whatever the lowest bits of its flags are", function ()
-    peer.holder:send(deliver, header(claim.channel, HEADERS + TYPE + 3, deep_table(3) .. REVOKE))
-    assert.is_true(lock:revoked())
-  end)
-
-  it("with a body in parts of any size is passed over", function ()
-    for _, size in ipairs{ 1, 8184, 8185, 131064, 500000 } do
-      peer.holder:send(deliver, header(claim.channel, 0, "", 2 * size + 1),
-        { channel = claim.channel, body = ("b"):rep(size) }, { channel = claim.channel, body = "" },
-        { channel = claim.channel, body = ("b"):rep(size) }, { channel = claim.channel, body = "b" })
+    -- The lock is ours, and the holder reads on: what comes next is understood.
+    local function goes_on()
+      assert.equal("open", peer.holder:state())
+      assert.is_true(lock:held())
+      assert.is_false(lock:revoked())
+      peer.holder:send(deliver, header(claim.channel, TYPE, REVOKE))
+      assert.is_true(lock:revoked())
     end
-    goes_on()
-  end)
 
-  local broken = {
-    ["a table longer than its frame"] = header(1, HEADERS, "\0\0\1\0"),
-    ["a table longer than any frame"] = header(1, HEADERS, "\255\255\255\255"),
-    ["a table that is cut off"] = header(1, HEADERS, "\0\0"),
-    ["properties that end before the table"] = header(1, HEADERS + 0x8000, "\200abc"),
-    ["flags without end"] = pack(">I1I2s4I1", 2, 1, pack(">I2I2I8", 60, 0, 0) .. ("\255\255"):rep(4000), 206),
-    ["no flags"] = pack(">I1I2s4I1", 2, 1, pack(">I2I2I8", 60, 0, 0), 206),
-    ["no class"] = pack(">I1I2s4I1", 2, 1, "", 206),
-    ["another class"] = pack(">I1I2s4I1", 2, 1, pack(">I2I2I8I2", 50, 0, 0, HEADERS) .. "\0\0\0\0", 206),
-    ["no end, behind a table"] = header(1, HEADERS, deep_table(3)):sub(1, -2) .. "\205",
-    ["a body without its end"] = header(1, 0, "", 3) .. "\3\0\1\0\0\0\3abc\205",
-  }
-  for name, bytes in pairs(broken) do
-    it("that is broken, by " .. name .. ", ends the connection: protocol", function ()
-      assert.equal(1, claim.channel)
-      peer.holder:send(deliver, bytes)
-      assert.equal("down", peer.holder:state())
-      local held, _, code = lock:held()
-      assert.same({ false, "lost" }, { held, code })
+    local texts = { ["8 kB"] = 8192, ["20 kB"] = 20000, ["131 kB"] = 131000, ["more than was agreed on"] = 300000 }
+    for name, size in pairs(texts) do
+      it("with headers of " .. name .. " is passed over", function ()
+        peer.holder:send(deliver, { channel = claim.channel, header = true, class = 60, size = 0,
+          properties = { headers = { x = ("y"):rep(size) } } })
+        goes_on()
+      end)
+    end
+
+    for _, depth in ipairs{ 99, 101, 400, 20000 } do
+      it("with a table that is " .. depth .. " deep is passed over", function ()
+        peer.holder:send(deliver, header(claim.channel, HEADERS, deep_table(depth)))
+        goes_on()
+      end)
+    end
+
+    it("with every property there is, is read for its type behind them", function ()
+      peer.holder:send(deliver, { channel = claim.channel, header = true, class = 60, properties = {
+        content_type = ("c"):rep(255), content_encoding = ("e"):rep(255), headers = { a = { b = ("x"):rep(9000) } },
+        delivery_mode = 2, priority = 9, correlation_id = ("i"):rep(255), reply_to = ("r"):rep(255),
+        expiration = "60000", message_id = ("m"):rep(255), timestamp = 1, type = "amqplocks.revoke",
+        user_id = ("u"):rep(255), app_id = ("a"):rep(255), cluster_id = ("k"):rep(255) } })
+      assert.is_true(lock:revoked())
     end)
-  end
-end)
+
+    it("with an empty table is read for its type", function ()
+      peer.holder:send(deliver, header(claim.channel, HEADERS + TYPE, "\0\0\0\0" .. REVOKE))
+      assert.is_true(lock:revoked())
+    end)
+
+    -- RabbitMQ reads one word of flags, whatever its two lowest bits say, and hands on what the publisher wrote.
+    for _, bits in ipairs{ 1, 2, 3 } do
+      it("with the flag bits " .. bits .. ", which RabbitMQ does not read, is passed over", function ()
+        peer.holder:send(deliver, header(claim.channel, bits, ""))
+        peer.holder:send(deliver, header(claim.channel, HEADERS + bits, deep_table(3)))
+        peer.holder:send(deliver, header(claim.channel, TYPE + bits, "\1t"))
+        goes_on()
+      end)
+    end
+
+    it("is read for its type whatever the lowest bits of its flags are", function ()
+      peer.holder:send(deliver, header(claim.channel, HEADERS + TYPE + 3, deep_table(3) .. REVOKE))
+      assert.is_true(lock:revoked())
+    end)
+
+    it("with a body in parts of any size is passed over", function ()
+      for _, size in ipairs{ 1, 8184, 8185, 131064, 500000 } do
+        peer.holder:send(deliver, header(claim.channel, 0, "", 2 * size + 1),
+          { channel = claim.channel, body = ("b"):rep(size) }, { channel = claim.channel, body = "" },
+          { channel = claim.channel, body = ("b"):rep(size) }, { channel = claim.channel, body = "b" })
+      end
+      goes_on()
+    end)
+
+    local broken = {
+      ["a table longer than its frame"] = header(1, HEADERS, "\0\0\1\0"),
+      ["a table longer than any frame"] = header(1, HEADERS, "\255\255\255\255"),
+      ["a table that is cut off"] = header(1, HEADERS, "\0\0"),
+      ["properties that end before the table"] = header(1, HEADERS + 0x8000, "\200abc"),
+      ["flags without end"] = pack(">I1I2s4I1", 2, 1, pack(">I2I2I8", 60, 0, 0) .. ("\255\255"):rep(4000), 206),
+      ["no flags"] = pack(">I1I2s4I1", 2, 1, pack(">I2I2I8", 60, 0, 0), 206),
+      ["no class"] = pack(">I1I2s4I1", 2, 1, "", 206),
+      ["another class"] = pack(">I1I2s4I1", 2, 1, pack(">I2I2I8I2", 50, 0, 0, HEADERS) .. "\0\0\0\0", 206),
+      ["no end, behind a table"] = header(1, HEADERS, deep_table(3)):sub(1, -2) .. "\205",
+      ["a body without its end"] = header(1, 0, "", 3) .. "\3\0\1\0\0\0\3abc\205",
+    }
+    for name, bytes in pairs(broken) do
+      it("that is broken, by " .. name .. ", ends the connection: protocol", function ()
+        assert.equal(1, claim.channel)
+        peer.holder:send(deliver, bytes)
+        assert.equal("down", peer.holder:state())
+        local held, _, code = lock:held()
+        assert.same({ false, "lost" }, { held, code })
+      end)
+    end
+  end)
+end
