@@ -93,23 +93,7 @@ describe("a readers–writer lock", function()
     assert_open(name)
   end)
 
-  for kind, what in pairs{ read = "the read lock on", write = "the write lock on" } do
-    it("gives locks as any other: " .. kind, function()
-      local name, before = gate.name(), os.time()
-      local lock = gate.take(kind, name)
-      assert.same({ kind, name, nil }, { lock.kind, lock.name, lock.slot })
-      assert.matches("^%x+$", lock.ticket)
-      assert.is_true(stage.is_since(before, lock.acquired_at))
-      assert.equal(('amqplocks.lock ("%s", %s, held)'):format(name, kind), tostring(lock))
-      assert.is_true(lock:held() and lock:verify())
-      assert.is_true(lock:release())
-      assert.matches(('%s "%s"'):format(what, name), stage.fails("not_held", lock:held()), 1, true)
-      stage.fails("not_held", lock:verify())
-      stage.fails("not_held", lock:release())
-      stage.fails("not_held", lock:downgrade())
-      assert.not_equal(lock.ticket, gate.take(kind, name).ticket)
-    end)
-
+  for _, kind in ipairs{ "read", "write" } do
     operated_it("knows of its loss by all there is to ask: " .. kind, function()
       local name, told = gate.name(), {}
       local conn = stage.connect(nil, { on_lost = function(...) table.insert(told, { ... }) end })
