@@ -58,8 +58,8 @@ describe("events", function()
     local before = os.time()
     for _, take in ipairs{
       function() return conn:mutex(name):try_acquire() end,
-      function() return conn:semaphore(semaphore):acquire{ timeout = 5 } end,
-      function() return conn:token_semaphore(permits):acquire{ timeout = 5 } end,
+      function() return conn:semaphore(semaphore):acquire{ timeout = 60 } end,
+      function() return conn:token_semaphore(permits):acquire{ timeout = 60 } end,
       function() return conn:rwlock(name):read() end,
       function() return conn:rwlock(name):try_write() end,
       function() return conn:fast_mutex(fast):acquire() end,

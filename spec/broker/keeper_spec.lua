@@ -117,7 +117,7 @@ describe("the keeper", function()
     until_true(function() return new_since(before) == 0 end)
   end
 
-  local function take_and_release(conn, name) assert(assert(conn:semaphore(name):acquire{ timeout = 5 }):release()) end
+  local function take_and_release(conn, name) assert(assert(conn:semaphore(name):acquire{ timeout = 60 }):release()) end
 
   before_each(function() -- as above: the sanitizer's thread has come
     local conn = stage.connect()

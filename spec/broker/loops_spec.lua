@@ -99,7 +99,7 @@ local function uses(loop, own, kind, name)
   assert.is_false(fine)
   assert.same({ "mine" }, problem)
   until_free()
-  local theirs = assert(other:acquire{ timeout = 5 })
+  local theirs = assert(other:acquire{ timeout = 60 })
   stage.fails("busy", own:try_acquire())
   stage.fails("timeout", own:acquire{ timeout = 0.1 })
   assert.is_true(theirs:release())
@@ -116,7 +116,7 @@ local function specs(loop)
   loop_it("takes, keeps from others and gives back, also by its end", function()
     local name, conn = kinds.all.mutex.name(), connect()
     uses(loop, conn:mutex(name), "mutex", name)
-    local lock = assert(conn:mutex(name):acquire{ timeout = 5 })
+    local lock = assert(conn:mutex(name):acquire{ timeout = 60 })
     assert.is_true(conn:close())
     assert.is_true(conn:close())
     assert.is_false((lock:held()))
@@ -241,7 +241,7 @@ local function specs(loop)
     stage.fails("lost", lock:held())
     stage.fails("lost", lock:verify())
     stage.fails("lost", lock:release())
-    local again = assert(conn:semaphore(name):acquire{ timeout = 5 })
+    local again = assert(conn:semaphore(name):acquire{ timeout = 60 })
     assert.is_true(again:verify() and stage.held(name, 1))
     conn:close()
   end)
@@ -479,7 +479,7 @@ describe("sessions in any loop", function()
     end }
     local sem = conn:semaphore(name)
     for _, close in ipairs { false, true } do
-      local locks = { assert(sem:acquire{ timeout = 5 }), assert(sem:acquire{ timeout = 5 }) }
+      local locks = { assert(sem:acquire{ timeout = 60 }), assert(sem:acquire{ timeout = 60 }) }
       told = 0
       broker.suite:close_connection(name .. " holder")
       loop.until_true(function() return not locks[1]:held() end) -- a coroutine tells of it, or the call that is faster
@@ -502,7 +502,7 @@ describe("sessions in any loop", function()
     end }
     local calls = {}
     for i = 1, 4 do
-      locks[i] = assert(conn:mutex(name .. i):acquire{ timeout = 5 })
+      locks[i] = assert(conn:mutex(name .. i):acquire{ timeout = 60 })
       calls[i] = function()
         while locks[i]:verify() do loop.sleep(0.002) end
         stage.fails("lost", locks[i]:release())

@@ -35,7 +35,7 @@ describe("on_lost", function()
     local conn = connect(function() occupant:release() end)
     local lock = stage.take(conn:semaphore(name))
     process.start():begin("require('spec.support.broker').suite:delete_queue(...)", stage.holder(name, 1))
-    assert.is_true(stage.take(conn:semaphore(busy), { timeout = 20 }):held())
+    assert.is_true(stage.take(conn:semaphore(busy), { timeout = 60 }):held())
     assert.equal(1, #told)
     assert.equal(lock, told[1].lock)
     assert.equal("lost", told[1].code)
@@ -90,7 +90,7 @@ describe("on_lost", function()
   operated_it("may take new locks for the lost ones on the same connection, each once", function()
     local name, again = stage.semaphore(20), {}
     local sem
-    local conn = connect(function() table.insert(again, stage.take(sem, { timeout = 10 })) end,
+    local conn = connect(function() table.insert(again, stage.take(sem, { timeout = 60 })) end,
       { name = name })
     sem = conn:semaphore(name)
     local locks = {}
@@ -128,7 +128,7 @@ describe("a lock that is lost before its owner comes to it", function()
       until_alerted(1) -- so it has the lock
       broker.suite:delete_queue(stage.holder(name, 1))
       until_alerted(2)
-      rival = stage.take(rival:semaphore(name), { timeout = 10 })
+      rival = stage.take(rival:semaphore(name), { timeout = 60 })
     end }, function() was_called = true end))
     assert.same({ false, 0 }, { was_called, told })
     assert.is_true(other:verify())

@@ -9,7 +9,7 @@ local socket = require "socket"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
-local SECONDS = 30
+local SECONDS = 60
 
 -- ---- the backend ----------------------------------------------------------------------------------------------------
 

@@ -123,7 +123,7 @@ end
 --- No slot is lost, and none is there twice: an outsider can take each once.
 function scene.assert_all_there(name, slots)
   local sem, seen = stage.connect():semaphore(name), {}
-  for _ = 1, slots do seen[stage.take(sem, { timeout = 15 }).slot] = true end
+  for _ = 1, slots do seen[stage.take(sem, { timeout = 60 }).slot] = true end
   for i = 1, slots do assert.is_true(seen[i]) end
   stage.fails("busy", sem:try_acquire())
 end

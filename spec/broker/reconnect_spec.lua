@@ -14,7 +14,6 @@ after_each(stage.clear)
 describe("a connection to a broker that is gone", function()
   local node, conn, sem, told = broker.suite, nil, nil, nil
 
-
   before_each(function()
     if not node then return end
     told = {}

@@ -218,11 +218,11 @@ describe("a connection in an event loop", function()
       return URL
     end, { driver = full_loop(room), timeout = 10 }))
     room.is_full = true
-    local message = stage.fails("url", conn:semaphore(stage.name()):acquire { timeout = 5 })
+    local message = stage.fails("url", conn:semaphore(stage.name()):acquire{ timeout = 60 })
     assert.matches("there is no room", message, 1, true)
     assert.equal(1, asked)
     room.is_full = false
-    stage.fails("not_found", conn:semaphore(stage.name()):acquire { timeout = 5 })
+    stage.fails("not_found", conn:semaphore(stage.name()):acquire{ timeout = 60 })
     assert.equal(2, asked)
     conn:close()
   end)
@@ -234,10 +234,10 @@ describe("a connection in an event loop", function()
       room.is_full = asked == 2
       return URL
     end, { driver = full_loop(room), timeout = 10 }))
-    local message = stage.fails("unreachable", conn:semaphore(stage.name()):acquire { timeout = 5 })
+    local message = stage.fails("unreachable", conn:semaphore(stage.name()):acquire{ timeout = 60 })
     assert.matches("there is no room", message, 1, true)
     room.is_full = false
-    stage.fails("not_found", conn:semaphore(stage.name()):acquire { timeout = 5 })
+    stage.fails("not_found", conn:semaphore(stage.name()):acquire{ timeout = 60 })
     conn:close()
   end)
 end)

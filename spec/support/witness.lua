@@ -70,7 +70,7 @@ function witness.has(rival, slot) return rival:output():find(("took %d\n"):forma
 --- The slots that it acquired: waits until it has the requested number; without a number, all slots until now.
 function witness.taken(rival)
   if rival.takes_all then rival:begin("return true") end
-  local list, taken = { rival:finish(30) }, {}
+  local list, taken = { rival:finish(60) }, {}
   if rival.takes_all then rival:finish() end
   for i = 1, #list, 3 do taken[list[i]] = { began = list[i + 1], ended = list[i + 2] } end
   return taken
