@@ -27,15 +27,19 @@ local function run(code)
   process.shell("env", "--default-signal=PIPE", "timeout", "60", os.getenv "LUA" or "lua5.4", "-e", code)
 end
 
+for name, descriptor in pairs {
+  cqueues = function(socket) return socket._raw:pollfd() end, luv = function(socket) return socket._tcp:fileno() end,
+} do
+  loops[name].it(it, pending)("the driver for " .. name .. " has sockets that no program inherits", function()
+    local one = connect(loops[name])
+    assert.is_true(is_close_on_exec(descriptor(one)))
+    one:close()
+  end)
+end
+
 describe("the driver for cqueues", function()
   local loop = loops.cqueues
   local loop_it = loop.it(it, pending)
-
-  loop_it("has sockets that no program inherits", function()
-    local one = connect(loop)
-    assert.is_true(is_close_on_exec(one._raw:pollfd()))
-    one:close()
-  end)
 
   loop_it("returns errors, whatever a program has said of its sockets", function()
     local socket = require "cqueues.socket"
@@ -71,14 +75,7 @@ end)
 
 describe("the driver for luv", function()
   local loop = loops.luv
-  local loop_it = loop.it(it, pending)
   local luv_it = loop.driver and it or pending
-
-  loop_it("has sockets that no program inherits", function()
-    local one = connect(loop)
-    assert.is_true(is_close_on_exec(one._tcp:fileno()))
-    one:close()
-  end)
 
   luv_it("leaves nothing in the loop of those who have waited", function()
     local uv = require "luv"
@@ -192,13 +189,6 @@ describe("the driver for luv", function()
     does "two"
     uv.run()
     assert.same({ "one", "two", "new" }, done)
-  end)
-
-  loop_it("has no TLS, and says what to use instead", function()
-    local none, message, code = loop.driver.connect("localhost", 5671, { server_name = "localhost", verify = true }, 1)
-    assert.is_nil(none)
-    assert.matches("cqueues", message, 1, true)
-    assert.equal("tls", code)
   end)
 
   luv_it("refuses to be the first that loads luv inside a coroutine, and works once luv was loaded outside", function()
