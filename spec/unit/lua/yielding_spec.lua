@@ -100,7 +100,7 @@ describe("in a coroutine", function()
     for code, happens in pairs{
       lost = function() state:lose "its queue was deleted" end,
       unreachable = function() world:fail "unreachable" end,
-      closed = function() state.session:abort() end,
+      closed = function() state:release() end, -- as conn:close() does
     } do
       it("does not get it, and leaves nothing of it: " .. code, function()
         happens()
@@ -109,6 +109,8 @@ describe("in a coroutine", function()
         assert.equal(code .. ": ", results[3]:sub(1, #code + 2))
         assert.same({ false, 0 }, { called, told })
         assert.same({}, conn._driver.losses:watched())
+        local log = world:log()
+        assert.equal(code == "unreachable" and "verify" or "release", log[#log].what) -- then nothing is waited for
         is_free()
       end)
     end
