@@ -11,12 +11,10 @@ local slots = scene.slots
 describe("a survey", function ()
   local peer
 
-  local function open(settings) peer = Peer.open(nil, settings) end
-
-  before_each(function () open() end)
+  before_each(function () peer = Peer.open() end)
 
   local function counted(exists)
-    open()
+    peer = Peer.open()
     local op = peer.session:administer("slots", "images", {})
     scene.survey(peer, exists)
     peer.holder:silent()
@@ -24,21 +22,20 @@ describe("a survey", function ()
   end
 
   it("counts the slots in a row, without the mutex", function ()
-    local op = counted(scene.row(1, 5))
-    assert.equal(5, peer:result(op))
+    for _, count in ipairs{ 5, 0 } do
+      local op = counted(scene.row(1, count))
+      assert.equal(count, peer:result(op))
+    end
   end)
 
-  it("counts none where there are none", function ()
-    local op = counted{}
-    assert.equal(0, peer:result(op))
-  end)
-
-  it("asks in windows that double up to 512, until one is empty", function ()
-    peer = Peer.open("whole")
+  it("counts many slots in few windows, until one is empty", function ()
     local op = peer.session:administer("slots", "images", {})
-    local exists, sizes = scene.row(1, 1600), {}
-    while peer.prober:next() ~= "nothing" do table.insert(sizes, #peer.prober:look(exists)) end
-    assert.same({ 16, 32, 64, 128, 256, 512, 512, 512, 512 }, sizes)
+    local exists, windows = scene.row(1, 1600), 0
+    while peer.prober:next() ~= "nothing" do
+      peer.prober:look(exists)
+      windows = windows + 1
+    end
+    assert.is_true(windows <= 10, windows .. " windows")
     peer.holder:again{ "images-1601-A" }
     assert.equal(1600, peer:result(op))
   end)
@@ -70,19 +67,11 @@ describe("a survey", function ()
       return exists
     end
 
-    it("counts them at the end of the row", function ()
-      local op = counted(with{ true, true, "down" })
-      assert.equal(3, peer:result(op))
-    end)
-
-    it("counts them in the middle of the row", function ()
-      local op = counted(with{ true, "down", true, "down", "down", true })
-      assert.equal(6, peer:result(op))
-    end)
-
-    it("counts them at its beginning", function ()
-      local op = counted(with{ "down", true })
-      assert.equal(2, peer:result(op))
+    it("counts them at the end of the row, in its middle, and at its beginning", function ()
+      for _, states in ipairs{ { true, true, "down" }, { "down", true }, { true, "down", true, "down", true } } do
+        local op = counted(with(states))
+        assert.equal(#states, peer:result(op))
+      end
     end)
 
     it("counts a whole row of them, some more at a time, and looks past the windows seen before", function ()
@@ -131,7 +120,7 @@ describe("a survey", function ()
         unreachable = function () peer.holder:down("timed out") end,
         refused = function (look) peer.holder:refuse(look.channel, 403, "ACCESS_REFUSED", "queue.declare") end,
       } do
-        open()
+        peer = Peer.open()
         local op = peer.session:administer("slots", "images", {})
         peer.prober:look{}
         peer.prober:look{}
@@ -160,19 +149,6 @@ describe("a survey", function ()
       peer.holder:closes(channel)
       peer.holder:silent()
     end)
-  end)
-
-  it("opens what it needs first", function ()
-    peer = Peer.new()
-    local op = peer.session:administer("slots", "images", {})
-    assert.is_true(peer.holder:wanted())
-    peer.holder:handshake()
-    assert.is_true(peer.prober:wanted())
-    peer.prober:handshake()
-    peer.prober:look{}
-    peer.prober:look{}
-    peer.holder:again{ "images-1-A" }
-    assert.equal(0, peer:result(op))
   end)
 
   it("decides nothing when the connection is lost in the middle", function ()
@@ -209,44 +185,28 @@ describe("a survey", function ()
     assert.same({ slot(true, true), slot(true, false), slot(false, false), slot(false, true), slot(false, false),
       slot(true, false) }, peer:result(op))
   end)
-
-  it("shows nothing where there is nothing", function ()
-    local op = peer.session:administer("status", "images", {})
-    scene.survey(peer, {})
-    assert.same({}, peer:result(op))
-  end)
 end)
 
 describe("waiting for holders", function ()
   local peer
 
-  local function open(settings) peer = Peer.open(nil, settings) end
+  before_each(function () peer = Peer.open() end)
 
-  before_each(function () open() end)
-
-  it("asks for B alone, passes a barrier and asks again, as absence decides", function ()
+  it("asks for B alone, passes a barrier and asks again, and goes on if a holder shows up then", function ()
     local op = peer.session:wait_released("images", {}, { 6, 8 })
-    assert.same({ "images-6-B", "images-8-B" }, peer.prober:look{})
-    assert.is_false(op:done())
-    assert.matches("^images%-scratch%-%x+$", peer.prober:barrier())
-    assert.is_false(op:done())
-    assert.same({ "images-6-B", "images-8-B" }, peer.prober:look{})
+    for _, seen in ipairs{ { "images-6-B" }, {} } do
+      assert.same({ "images-6-B", "images-8-B" }, peer.prober:look{})
+      assert.matches("^images%-scratch%-%x+$", peer.prober:barrier())
+      assert.is_false(op:done())
+      assert.same({ "images-6-B", "images-8-B" }, peer.prober:look(seen))
+      peer.prober:silent()
+      if #seen > 0 then
+        assert.is_false(op:done())
+        peer:pass(1)
+      end
+    end
     assert.is_true(peer:result(op))
     peer.holder:silent()
-  end)
-
-  it("goes on waiting for a holder that shows up behind the barrier, and passes another one then", function ()
-    local op = peer.session:wait_released("images", {}, { 6 })
-    peer.prober:look{}
-    peer.prober:barrier()
-    peer.prober:look{ "images-6-B" }
-    assert.is_false(op:done())
-    peer.prober:silent()
-    peer:pass(1)
-    peer.prober:look{}
-    peer.prober:barrier()
-    peer.prober:look{}
-    assert.is_true(peer:result(op))
   end)
 
   it("passes the barrier elsewhere when an alarm comes in between", function ()
@@ -292,30 +252,6 @@ describe("waiting for holders", function ()
     end)
     assert.is_true(looks >= 12 and looks <= 28, looks .. " looks")
     peer:failed(op, "timeout", 'still held in "images" after 4 s: slot 2 4')
-  end)
-
-  it("fails with the connection", function ()
-    local op = peer.session:wait_released("images", {}, { 2 })
-    peer.prober:look{ "images-2-B" }
-    peer.prober:down("timed out")
-    peer:pass(1)
-    peer:failed(op, "unreachable", "timed out")
-  end)
-
-  it("can be abandoned at every step", function ()
-    for step = 1, 4 do
-      local op = peer.session:wait_released("images", {}, { 2 })
-      if step == 2 then peer.prober:look{ "images-2-B" } end
-      if step >= 3 then peer.prober:look{} end
-      if step == 4 then peer.prober:barrier() end
-      op:drop()
-      peer.prober:ignore()
-      peer.prober:send{ channel = 0, heartbeat = true }
-      peer:pass(5)
-      peer.prober:silent()
-      assert.equal("open", peer.prober:state())
-      open()
-    end
   end)
 
   it("for no slots at all is done at once", function ()

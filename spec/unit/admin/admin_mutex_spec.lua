@@ -1,0 +1,138 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- The mutex that lets one administrator work at a time. Administrators of slots and of permits take it in the same way.
+local Peer = require "spec.support.peer"
+local scene = require "spec.unit.admin.admin_scene"
+
+local MUTEX = "images-admin"
+
+describe("the administration mutex", function ()
+  local peer
+
+  before_each(function () peer = Peer.open() end)
+
+  local function create(options) return peer.session:administer("create", "images", options or {}, 1) end
+  local function claim() return peer.holder:claim(MUTEX) end
+  local function is_anothers(try) peer.holder:refuse(try.channel, 405, "RESOURCE_LOCKED", "queue.declare") end
+
+  -- An action that finds the mutex held by another administrator.
+  local function late(options)
+    local op = create(options)
+    is_anothers(claim())
+    is_anothers(peer.holder:expect("queue.declare", { passive = true, queue = MUTEX, channel = peer.holder:opened() }))
+    peer.holder:silent() -- it is a lock indeed
+    return op
+  end
+
+  it("of permits is another one than that of slots", function ()
+    local op = create()
+    peer.holder:grant(claim())
+    peer.session:administer_tokens("create", "images", {}, 1)
+    peer.holder:claim("images-tokenadmin")
+    assert.is_false(op:done())
+  end)
+
+  it("that another administrator holds is tried again after a few milliseconds, and again", function ()
+    local op = late()
+    peer:pass(0.005)
+    is_anothers(claim())
+    peer:pass(0.01)
+    peer.holder:grant(claim())
+    peer.prober:barrier()
+    assert.is_false(op:done())
+  end)
+
+  it("that another administrator keeps is tried seldom in the end, until the deadline", function ()
+    local op, looks = late{ timeout = 3 }, 0
+    peer:live(3, function ()
+      if peer.holder:next() ~= "channel.open" then return end
+      is_anothers(claim())
+      looks = looks + 1
+    end)
+    assert.is_true(looks >= 15 and looks <= 40, looks .. " looks")
+    peer:failed(op, "timeout", 'another administrator was at work on "images" for all of 3 s')
+    assert.same({ "nothing", "nothing" }, { peer.holder:next(), peer.prober:next() })
+  end)
+
+  it("that nobody was seen to hold is nobody's fault: when the broker says nothing", function ()
+    local op = create{ timeout = 2 }
+    claim()
+    peer:live(2)
+    peer:failed(op, "timeout", 'create of "images" took longer than 2 s')
+  end)
+
+  it("is unreachable when the connection is lost while another administrator holds it", function ()
+    local op = late()
+    peer.holder:down("timed out")
+    peer:failed(op, "unreachable", "timed out")
+  end)
+
+  it("that this session holds is waited for without asking the broker", function ()
+    local op, mutex = scene.begin(peer, "destroy", nil, {}, scene.slots(1))
+    local second = create()
+    scene.deletes(peer, mutex, scene.slots(1), true)
+    peer:pass(1)
+    peer.holder:expect("queue.delete", { queue = MUTEX })
+    peer:pass(1)
+    peer.holder:silent()
+    peer.holder:deleted(mutex.channel)
+    assert.is_true(peer:result(op))
+    peer:pass(1)
+    assert.are_not.equal(mutex.tag, claim().tag)
+    assert.is_false(second:done())
+  end)
+
+  -- A claim whose queue goes away under it, as its administrator has just died.
+  local function vanishes(method)
+    local mutex = claim()
+    if method == "basic.consume" then peer.holder:declared(mutex.channel, MUTEX) end
+    peer.holder:refuse(mutex.channel, 404, ("NOT_FOUND - no queue '%s' in vhost '/'"):format(MUTEX), method)
+    if method == "queue.declare" then return end
+    local channel = peer.holder:opened()
+    peer:pass(0.005)
+    peer.holder:expect("queue.delete", { queue = MUTEX, channel = channel })
+    return channel
+  end
+
+  it("is tried again where it is just going away, whatever is asked of it by then", function ()
+    for _, method in ipairs{ "queue.declare", "basic.consume" } do
+      local op = create()
+      local channel = vanishes(method)
+      if channel then peer.holder:deleted(channel) end
+      peer:pass(0.05)
+      peer.holder:grant(claim())
+      op:drop()
+      peer.holder:ignore()
+      peer.prober:ignore()
+      peer = Peer.open()
+    end
+  end)
+
+  it("is not another administrator's where the own last try is left of it", function ()
+    local op = create{ timeout = 2 }
+    vanishes "basic.consume"
+    peer:live(2)
+    peer:failed(op, "timeout", 'create of "images" took longer than 2 s')
+  end)
+
+  it("is not waited for where its node is down, nor where it is refused", function ()
+    for code, reply in pairs{
+      unavailable = { 404, "NOT_FOUND - home node 'rabbit@other' of durable queue 'images-admin' in vhost '/' is down "
+        .. "or inaccessible" },
+      refused = { 403, "ACCESS_REFUSED - configure access refused" },
+    } do
+      local op = create()
+      peer.holder:refuse(claim().channel, reply[1], reply[2], "queue.declare")
+      peer:failed(op, code, 'the administration mutex of "images"', reply[2])
+      peer.holder:silent()
+    end
+  end)
+
+  it("needs a channel", function ()
+    peer = Peer.open(nil, nil, { channel_max = 1 })
+    peer:acquire("other")
+    peer:failed(create(), "limit", "all 1 channels")
+    peer.holder:silent()
+  end)
+end)
