@@ -512,120 +512,6 @@ describe("an administrator of permits in trouble", function ()
     scene.leaves(peer, mutex)
   end)
 
-  describe("finding another administrator", function ()
-    local function late(peer, options)
-      local op = peer.session:administer_tokens("add", "images", options or {}, 1)
-      local mutex = peer.holder:claim(MUTEX)
-      peer.holder:refuse(mutex.channel, 405, "RESOURCE_LOCKED", "queue.declare")
-      local channel = peer.holder:opened() -- is it a lock at all?
-      peer.holder:expect("queue.declare", { queue = MUTEX, passive = true, channel = channel })
-      peer.holder:refuse(channel, 405, "RESOURCE_LOCKED", "queue.declare")
-      return op
-    end
-
-    it("tries again, and acts by what there is then", function ()
-      local peer = scene.open()
-      local op = late(peer)
-      peer:pass(0.005)
-      local mutex = peer.holder:claim(MUTEX)
-      peer.holder:grant(mutex)
-      scene.looks(peer, { permits = 0, marks = 7 })
-      scene.tries(peer)
-      peer.prober:barrier()
-      scene.adds(peer, 1)
-      scene.leaves(peer, mutex)
-      assert.equal(8, peer:result(op))
-    end)
-
-    -- As it died while its queue stood still, and the queue goes under our claim.
-    it("tries again where that is just going away, whatever is asked of it by then", function ()
-      for _, method in ipairs{ "queue.declare", "basic.consume" } do
-        local peer = scene.open()
-        local op = peer.session:administer_tokens("add", "images", {}, 1)
-        local mutex = peer.holder:claim(MUTEX)
-        if method == "basic.consume" then peer.holder:declared(mutex.channel, MUTEX) end
-        peer.holder:refuse(mutex.channel, 404, ("NOT_FOUND - no queue '%s' in vhost '/'"):format(MUTEX), method)
-        if method == "basic.consume" then
-          local channel = peer.holder:opened()
-          peer:pass(0.005)
-          peer.holder:expect("queue.delete", { queue = MUTEX, channel = channel })
-          peer.holder:deleted(channel)
-        end
-        peer:pass(0.05)
-        mutex = peer.holder:claim(MUTEX)
-        peer.holder:grant(mutex)
-        scene.looks(peer, { permits = 0, marks = 7 })
-        op:drop()
-      end
-    end)
-
-    it("does not wait for a node that is down", function ()
-      local peer = scene.open()
-      local op = peer.session:administer_tokens("add", "images", {}, 1)
-      local mutex = peer.holder:claim(MUTEX)
-      peer.holder:refuse(mutex.channel, 404, ("NOT_FOUND - home node 'rabbit@other' of durable queue '%s' in vhost "
-        .. "'/' is down or inaccessible"):format(MUTEX), "queue.declare")
-      peer:failed(op, "unavailable", 'the administration mutex of "images"', "home node 'rabbit@other'")
-    end)
-
-    it("does not take what is left of its own last try for another's", function ()
-      local peer = scene.open()
-      local op = peer.session:administer_tokens("add", "images", { timeout = 2 }, 1)
-      local mutex = peer.holder:claim(MUTEX)
-      peer.holder:declared(mutex.channel, MUTEX)
-      local absent = ("NOT_FOUND - no queue '%s' in vhost '/'"):format(MUTEX)
-      peer.holder:refuse(mutex.channel, 404, absent, "basic.consume")
-      local channel = peer.holder:opened()
-      peer:pass(0.005)
-      peer.holder:expect("queue.delete", { queue = MUTEX, channel = channel })
-      peer:live(2)
-      peer:failed(op, "timeout", 'add of "images" took longer than 2 s')
-    end)
-
-    it("gives up in time", function ()
-      local peer = scene.open()
-      local op = late(peer, { timeout = 3, wait = 5 })
-      peer:live(3, function ()
-        if peer.holder:next() ~= "channel.open" then return end
-        local mutex = peer.holder:claim(MUTEX)
-        peer.holder:refuse(mutex.channel, 405, "RESOURCE_LOCKED", "queue.declare")
-      end)
-      peer:failed(op, "timeout", 'another administrator was at work on "images" for all of 3 s')
-    end)
-
-    it("does not blame one that nobody has seen, when the broker says nothing", function ()
-      local peer = scene.open()
-      local op = peer.session:administer_tokens("add", "images", { timeout = 2 }, 1)
-      peer.holder:claim(MUTEX)
-      peer:live(2)
-      peer:failed(op, "timeout", 'add of "images" took longer than 2 s')
-    end)
-
-    it("in its own session, waits without asking the broker", function ()
-      local peer = scene.open()
-      local _, mutex = scene.begin(peer, "destroy", nil, {}, { permits = 3, marks = 3 })
-      peer.holder:expect("queue.delete", { queue = PERMITS })
-      local second = peer.session:administer_tokens("add", "images", {}, 1)
-      peer:pass(1)
-      peer.holder:silent()
-      peer.holder:deleted(mutex.channel)
-      scene.deletes(peer, mutex, MARKS)()
-      peer.holder:delete(MUTEX, mutex.channel)
-      peer:pass(1)
-      peer.holder:claim(MUTEX)
-      assert.is_false(second:done())
-    end)
-
-    it("of a persistent semaphore by the same name, is not kept from anything", function ()
-      local peer = scene.open()
-      local op = peer.session:administer("create", "images", {}, 1)
-      peer.holder:grant(peer.holder:claim("images-admin"))
-      peer.session:administer_tokens("create", "images", {}, 1)
-      peer.holder:claim(MUTEX)
-      assert.is_false(op:done())
-    end)
-  end)
-
   it("finds too few marks to remove: conflict, and gives all back", function ()
     local peer = scene.open()
     local op, mutex = scene.begin(peer, "remove", 2, {}, { permits = 3, marks = 3 })
@@ -669,37 +555,23 @@ describe("an administrator of permits in trouble", function ()
     scene.leaves(peer, mutex)
   end)
 
-  it("deletes the marks, whoever takes them", function ()
-    local peer = scene.open()
-    local op, mutex = scene.begin(peer, "destroy", nil, {}, { permits = 1, marks = 1, takers = 1 })
-    scene.deletes(peer, mutex, PERMITS)()
-    scene.deletes(peer, mutex, MARKS)()
-    scene.leaves(peer, mutex)
-    peer:result(op)
-  end)
-
   it("gives back what comes too late, and keeps nothing from others while it stays", function ()
     local peer = scene.open()
     local op, mutex = scene.begin(peer, "repair", nil, {}, { permits = 2, marks = 2, consumers = 1 })
     local one = scene.collects(peer, PERMITS, 3):consumes()
-    peer.holder:expect("queue.declare", { queue = PERMITS, passive = true, channel = one.channel })
+    one:asks()
     for _ = 1, 2 do one:deliver(scene.permit(1)) end
     one:throws(2)
-    one:say{ method = "queue.declare-ok", queue = PERMITS, message_count = 0, consumer_count = 2 }
-    peer.holder:expect("basic.qos", { channel = one.channel })
-    one:say{ method = "basic.qos-ok" }
+    one:sees(0, 1)
     local settled = one:returns()
     one:deliver_some(1) -- behind the nack, or before it
     peer.holder:silent()
     settled()
-    local function returned()
-      local frame = peer.holder:expect("basic.nack", { channel = one.channel, multiple = true, requeue = true })
-      assert.equal(0, frame.delivery_tag)
-    end
-    returned()
+    local nack = { channel = one.channel, delivery_tag = 0, multiple = true, requeue = true }
+    peer.holder:expect("basic.nack", nack)
     peer.holder:delete(MUTEX, mutex.channel)
     one:deliver_some(1)
-    returned()
+    peer.holder:expect("basic.nack", nack)
     one:lingers()
     peer:failed(op, "busy")
   end)
@@ -771,32 +643,6 @@ describe("an administrator of permits in trouble", function ()
     peer:failed(op, "unreachable", "did not answer within 5 s")
   end)
 
-  it("knows nothing of the time that an answer took: a later question must say the same", function ()
-    local peer = scene.open()
-    scene.begin(peer, "repair", nil, {}, { permits = 1, marks = 3 })
-    local one = scene.collects(peer, PERMITS, 4):consumes()
-    one:deliver_some(1)
-    one:looks(0, 0)
-    peer:live(1, function () return peer.holder:next() ~= "nothing" end)
-    peer:pass(0.6) -- longer than it must be alone
-    one:looks(0, 0)
-    peer.prober:silent()
-    assert.is_true(one:keeps_looking(3, 0, 0) > 0)
-    scene.tries(peer)
-  end)
-
-  it("leaves what comes too late to the end of its channel: it may have been given back with the rest", function ()
-    local peer = scene.open()
-    local _ = scene.begin(peer, "remove", 2, {}, { permits = 1, marks = 3, consumers = 2 })
-    local one = scene.collects(peer, PERMITS, 2):consumes()
-    one:deliver_some(1)
-    one:looks(0, 2)
-    local settled = one:returns()
-    one:deliver_some(1)
-    peer.holder:silent()
-    settled()
-  end)
-
   it("is not shaken by answers to what it did not ask", function ()
     for _, action in ipairs{ "add", "remove", "repair" } do
       local peer = scene.open()
@@ -826,20 +672,15 @@ describe("an administrator of permits in trouble", function ()
   end)
 
   it("has no channel left", function ()
-    for most, action in pairs{ [1] = "add", [2] = "add", [3] = "slots" } do
-      local peer = Peer.new()
-      peer.holder:handshake{ channel_max = most }
-      peer.prober:handshake()
-      if action == "add" then
-        local op = peer.session:administer_tokens(action, "images", {}, 1)
-        local mutex = peer.holder:claim(MUTEX)
-        peer.holder:grant(mutex)
-        if most == 2 then peer.holder:expect("channel.open") peer.holder:expect("queue.declare") end
-        peer:failed(op, "limit", "no channel is left")
-        if most == 2 then peer.holder:expect("channel.close") end
-        peer.holder:delete(MUTEX)
-        peer.holder:silent()
-      end
+    for most = 1, 2 do
+      local peer = Peer.open(nil, nil, { channel_max = most })
+      local op = peer.session:administer_tokens("add", "images", {}, 1)
+      peer.holder:grant(peer.holder:claim(MUTEX))
+      if most == 2 then peer.holder:expect("channel.open") peer.holder:expect("queue.declare") end
+      peer:failed(op, "limit", "no channel is left")
+      if most == 2 then peer.holder:expect("channel.close") end
+      peer.holder:delete(MUTEX)
+      peer.holder:silent()
     end
   end)
 end)
