@@ -266,14 +266,6 @@ describe("a fast mutex", function ()
       peer.prober:silent()
     end)
 
-    it("gets a token, whose confirm comes before it", function ()
-      local op, taker = is_alone(0)
-      peer.prober:send(peer.prober.ack(rings()))
-      scene.asks(peer, taker)
-      scene.deliver(peer, taker)
-      assert.is_true(peer:result(op):held())
-    end)
-
     it("gets a token, which another client has: it is busy", function ()
       local op, taker = is_alone(0)
       peer.prober:send(peer.prober.nack(rings()))
@@ -415,16 +407,6 @@ describe("a fast mutex", function ()
       local op = acquire(60)
       peer.holder:refuse(asks().channel, reply, "WORDS", "queue.declare")
       peer:failed(op, code, 'fast mutex "images" cannot be acquired', "WORDS")
-    end
-  end)
-
-  -- Its queue may have another shape until the broker has said otherwise.
-  it("is declared by each of two acquires whose declares are not answered yet", function ()
-    local ops, takers = { acquire(60), acquire(60) }, {}
-    for i = 1, 2 do takers[i] = asks() end
-    for i = 1, 2 do
-      peer.holder:refuse(takers[i].channel, 406, "WORDS", "queue.declare")
-      peer:failed(ops[i], "conflict", "WORDS")
     end
   end)
 

@@ -5,6 +5,8 @@
 
 local scene = require "spec.unit.tokens.permit_scene"
 
+local unpack = table.unpack or unpack
+
 local QUEUE, NO_QUEUE = scene.QUEUE, scene.NO_QUEUE
 local DOWN = "NOT_FOUND - home node 'rabbit@two' of durable queue 'images.semaphore' in vhost '/' is down"
 local LOCKED = "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'images.semaphore' in vhost '/'"
@@ -28,29 +30,17 @@ describe("a permit", function ()
   end
 
   describe("CLAIMING", function ()
-    it("consumes with room for one message, on a channel of its own, under its name, with the time", function ()
-      scene.semaphore(peer):acquire(0)
-      local taker = scene.consumes(peer)
-      assert.is_truthy(taker.is_new)
-      assert.same({}, (select(2, peer:signed(taker.consume.arguments))))
-      peer.holder:silent()
-      scene.semaphore(peer):acquire(0)
-      local other = scene.consumes(peer)
-      assert.are_not.equal(taker.channel, other.channel)
-      assert.are_not.equal(taker.tag, other.tag)
-    end)
-
-    it("says how urgent it is", function ()
-      for _, priority in ipairs{ 7, -3 } do
-        scene.semaphore(peer):acquire(10, false, priority)
-        assert.same({ ["x-priority"] = priority }, (select(2, peer:signed(scene.consumes(peer).consume.arguments))))
+    it("consumes on a channel of its own, under its name, since its time, as urgent and as long as told", function ()
+      for _, row in ipairs{
+        { {}, {} }, { { 10, false, 7 }, { ["x-priority"] = 7 } }, { { 10, false, -3 }, { ["x-priority"] = -3 } },
+        { { 0 }, { ["x-consumer-timeout"] = 315360000000 }, is_quorum = true },
+      } do
+        scene.semaphore(peer, row.is_quorum):acquire(unpack(row[1]))
+        local taker = scene.consumes(peer)
+        assert.is_truthy(taker.is_new)
+        assert.same(row[2], (select(2, peer:signed(taker.consume.arguments))))
+        peer.holder:silent()
       end
-    end)
-
-    it("asks to be left it for ten years, when the queue is a quorum queue", function ()
-      scene.semaphore(peer, true):acquire(0)
-      assert.same({ ["x-consumer-timeout"] = 315360000000 },
-        (select(2, peer:signed(scene.consumes(peer).consume.arguments))))
     end)
 
     it("is HELD when a message comes, whatever it is, and keeps its consumer", function ()
@@ -65,15 +55,6 @@ describe("a permit", function ()
         assert.is_nil(slot)
         peer.holder:silent()
       end
-    end)
-
-    it("is HELD by a message that came with consume-ok, and asks for nothing then", function ()
-      local op = scene.semaphore(peer):acquire(0)
-      local taker = scene.consumes(peer)
-      local message = scene.message(taker)
-      peer.holder:send({ channel = taker.channel, method = "basic.consume-ok", consumer_tag = taker.tag }, message)
-      assert.is_true(peer:result(op):held())
-      peer.holder:silent()
     end)
 
     it("reads all that came with consume-ok before it asks, whatever else happens", function ()
@@ -100,13 +81,17 @@ describe("a permit", function ()
       scene.gives_back(peer, taker, delivery)
     end)
 
-    it("gives back what comes beyond that", function ()
-      scene.semaphore(peer):acquire(0)
+    it("keeps one message, and gives back what comes beyond that", function ()
+      local op = scene.semaphore(peer):acquire(0)
       local taker = scene.consumes(peer)
-      scene.deliver(peer, taker)
-      local second = scene.deliver(peer, taker)
-      scene.nacks(peer, taker, second)
-      peer.holder:silent()
+      local delivery = scene.deliver(peer, taker)
+      scene.nacks(peer, taker, scene.deliver(peer, taker))
+      scene.welcome(peer, taker)
+      local lock = peer:result(op)
+      scene.nacks(peer, taker, scene.deliver(peer, taker))
+      assert.is_true(lock:held())
+      lock:release()
+      scene.gives_back(peer, taker, delivery)
     end)
 
     for _, refusal in ipairs{ { 404, NO_QUEUE, "not_found" }, { 404, DOWN, "unavailable" },
@@ -141,36 +126,22 @@ describe("a permit", function ()
       end
     end)
 
-    it("is given up when nobody answers in time: the channel is closed, nothing cancelled", function ()
-      local op = scene.semaphore(peer):acquire(60)
-      local taker = scene.consumes(peer)
-      peer:pass(5)
-      peer:failed(op, "unreachable", "did not answer")
-      peer.holder:closes(taker.channel)
-      peer.holder:silent()
-    end)
-
-    it("abandoned before consume-ok: the channel is closed, and what still comes is not answered", function ()
-      local op = scene.semaphore(peer):acquire(10)
-      local taker = scene.consumes(peer)
-      op:drop()
-      peer.holder:expect("channel.close", { channel = taker.channel })
-      scene.welcome(peer, taker)
-      scene.deliver(peer, taker)
-      peer.holder:silent()
-      peer.holder:send{ channel = taker.channel, method = "channel.close-ok" }
-      scene.deliver(peer, taker)
-      peer.holder:silent()
-      assert.equal(taker.channel, another().channel)
-    end)
-
-    it("abandoned before consume-ok with the message there: the same, and it goes back by itself", function ()
-      local op = scene.semaphore(peer):acquire(10)
-      local taker = scene.consumes(peer)
-      scene.deliver(peer, taker)
-      op:drop()
-      peer.holder:closes(taker.channel)
-      peer.holder:silent()
+    it("given up before consume-ok, in vain or abandoned, closes its channel, and answers nothing any more", function ()
+      for _, is_there in ipairs{ false, true } do
+        for _, gives_up in ipairs{ function (op) op:drop() end, function () peer:pass(5) end } do
+          local op = scene.semaphore(peer):acquire(60)
+          local taker = scene.consumes(peer)
+          if is_there then scene.deliver(peer, taker) end -- it goes back by itself
+          gives_up(op)
+          peer.holder:expect("channel.close", { channel = taker.channel })
+          scene.welcome(peer, taker)
+          scene.deliver(peer, taker)
+          peer.holder:silent()
+          peer.holder:send{ channel = taker.channel, method = "channel.close-ok" }
+          scene.deliver(peer, taker)
+          peer.holder:silent()
+        end
+      end
     end)
   end)
 
@@ -213,12 +184,6 @@ describe("a permit", function ()
       assert.equal(taker.channel, another().channel)
     end)
 
-    it("is GONE when the broker closes its channel", function ()
-      peer.holder:refuse(taker.channel, 406, TIMED_OUT)
-      peer.holder:silent()
-      assert.is_truthy(another().is_new)
-    end)
-
     it("is GONE when the connection is", function ()
       peer.holder:down()
       local closing = peer.session:close()
@@ -235,18 +200,28 @@ describe("a permit", function ()
       assert.is_true(op:done())
       assert.is_true(peer:result(op))
       assert.equal("not_held", code(lock))
+      peer:failed(lock:release(), "not_held", "released before")
+      lock:drop()
+      peer.holder:silent()
       local next_one = another()
       assert.same({ taker.channel, false }, { next_one.channel, next_one.is_new })
       assert.are_not.equal(taker.tag, next_one.tag)
     end)
 
-    it("is not given back twice", function ()
-      local lock = scene.holding(peer)
-      lock:release()
-      peer.holder:ignore()
-      peer:failed(lock:release(), "not_held", "released before")
-      lock:drop()
-      peer.holder:silent()
+    it("is given back when its lock is dropped or never taken, or with the session, before it says goodbye", function ()
+      for _, ends in ipairs{
+        function (op) peer:result(op):drop() end,
+        function (op) op:drop() end,
+        function (op) peer:result(op) peer.session:close() end,
+      } do
+        peer = scene.open()
+        local op, taker = scene.asking(peer, 0)
+        local delivery = scene.deliver(peer, taker)
+        scene.answer(peer, taker)
+        ends(op)
+        scene.gives_back(peer, taker, delivery)
+      end
+      peer.holder:expect("connection.close")
     end)
 
     it("is given back by its release though a question is still open: the channel is closed behind it", function ()
@@ -258,28 +233,6 @@ describe("a permit", function ()
       peer.holder:expect("channel.close", { channel = taker.channel })
       scene.answer(peer, taker)
       peer.holder:silent()
-    end)
-
-    it("is given back when its lock is dropped", function ()
-      local lock, taker, delivery = scene.holding(peer)
-      lock:drop()
-      scene.gives_back(peer, taker, delivery)
-      peer.holder:silent()
-    end)
-
-    it("is given back when nobody took the lock that was got", function ()
-      local op, taker = scene.asking(peer, 0)
-      local delivery = scene.deliver(peer, taker)
-      op:drop()
-      scene.gives_back(peer, taker, delivery)
-    end)
-
-    it("is given back with the session, before it says goodbye", function ()
-      local lock, taker, delivery = scene.holding(peer)
-      peer.session:close()
-      scene.gives_back(peer, taker, delivery)
-      peer.holder:expect("connection.close")
-      assert.equal("not_held", code(lock))
     end)
 
     it("is given back when the session rests, which awaits no answer to that", function ()
@@ -320,43 +273,28 @@ describe("a permit", function ()
       peer.holder:silent()
     end
 
-    it("is lost when the broker cancels its consumer: the channel is closed", function ()
-      local lock, taker = scene.holding(peer)
-      scene.notice(peer, taker)
-      peer.holder:closes(taker.channel)
-      assert_lost(lock, "its queue was deleted or is down")
+    it("is lost when the broker cancels its consumer, closes its channel, or the connection goes", function ()
+      for why, ends in pairs{
+        ["its queue was deleted or is down"] = function (taker)
+          scene.notice(peer, taker)
+          peer.holder:closes(taker.channel)
+        end,
+        ["timed out"] = function (taker) peer.holder:refuse(taker.channel, 406, TIMED_OUT) end,
+        ["reset"] = function ()
+          peer.holder:down("reset")
+          peer.session:open()
+          peer:pass(10)
+          peer.holder:handshake()
+        end,
+      } do
+        peer = scene.open()
+        local lock, taker = scene.holding(peer)
+        ends(taker)
+        assert_lost(lock, why)
+      end
     end)
 
-    it("is lost when the broker closes the channel, as it does with who keeps a message for too long", function ()
-      local lock, taker = scene.holding(peer)
-      peer.holder:refuse(taker.channel, 406, TIMED_OUT)
-      assert_lost(lock, "timed out")
-      assert.equal(taker.channel, another().channel)
-    end)
-
-    it("is lost when the connection is, and stays so", function ()
-      local lock = scene.holding(peer)
-      peer.holder:down("reset")
-      peer.session:open()
-      peer:pass(10)
-      peer.holder:handshake()
-      assert_lost(lock, "reset")
-    end)
-
-    it("is not lost by a notice of another consumer, such as its channel's last owner", function ()
-      local lock, old, delivery = scene.holding(peer)
-      lock:release()
-      scene.gives_back(peer, old, delivery)
-      local again, taker = scene.holding(peer)
-      assert.equal(old.channel, taker.channel)
-      scene.notice(peer, taker, old.tag)
-      scene.notice(peer, taker, taker.tag .. "0")
-      scene.notice(peer, taker, "")
-      assert.is_true(again:held())
-      peer.holder:silent()
-    end)
-
-    it("takes nothing that comes for its channel's last owner, and answers nothing", function ()
+    it("does not hear what comes for another consumer, such as its channel's last owner", function ()
       local lock, old, delivery = scene.holding(peer)
       lock:release()
       scene.gives_back(peer, old, delivery)
@@ -364,20 +302,13 @@ describe("a permit", function ()
       assert.equal(old.channel, taker.channel)
       scene.deliver(peer, old)
       assert.is_false(op:done())
-      peer.holder:silent()
       delivery = scene.deliver(peer, taker)
       lock = peer:result(op)
       scene.deliver(peer, old)
       scene.answer(peer, taker)
-      peer.holder:silent()
-      lock:release()
-      scene.gives_back(peer, taker, delivery)
-    end)
-
-    it("gives back a second message, which the broker may not send, and keeps the first", function ()
-      local lock, taker, delivery = scene.holding(peer)
-      scene.nacks(peer, taker, scene.deliver(peer, taker))
+      for _, tag in ipairs{ old.tag, taker.tag .. "0", "" } do scene.notice(peer, taker, tag) end
       assert.is_true(lock:held())
+      peer.holder:silent()
       lock:release()
       scene.gives_back(peer, taker, delivery)
     end)
@@ -398,13 +329,6 @@ describe("a permit", function ()
       peer.holder:expect("heartbeat")
       peer.holder:silent()
     end)
-
-    it("is suspect when the broker was silent for two heartbeats", function ()
-      peer = scene.open(nil, { heartbeat = 10 })
-      local lock = scene.holding(peer)
-      peer:pass(19.6)
-      assert.equal("suspect", code(lock))
-    end)
   end)
 
   describe("verified", function ()
@@ -414,29 +338,30 @@ describe("a permit", function ()
 
     local function looks() return scene.looks(peer, taker) end
 
-    it("is there when its queue is, which is asked for elsewhere", function ()
-      local op = lock:verify()
-      local channel = looks()
-      assert.is_false(op:done())
-      peer.holder:declared(channel, QUEUE)
-      assert.is_true(peer:result(op))
-      assert.is_true(lock:held())
-      op = lock:verify()
-      local again, opened = looks()
-      assert.same({ channel, false }, { again, opened })
-      peer.holder:declared(channel, QUEUE)
-      assert.is_true(peer:result(op))
-    end)
-
-    it("twice at a time", function ()
+    it("is there when its queue is, which is asked for elsewhere, each time", function ()
       local one = lock:verify()
       local channel = looks()
       local two = lock:verify()
-      assert.equal(channel, looks())
+      assert.same({ channel, false }, { looks() })
       peer.holder:declared(channel, QUEUE)
       assert.same({ true, false }, { one:done(), two:done() })
       peer.holder:declared(channel, QUEUE)
       assert.is_true(peer:result(one) and peer:result(two))
+      assert.is_true(lock:held())
+    end)
+
+    it("is unreachable when nobody answers in time, and held nevertheless; lost when the connection is", function ()
+      local op = lock:verify()
+      local channel = looks()
+      peer:pass(5)
+      peer:failed(op, "unreachable", "did not answer")
+      assert.is_true(lock:held())
+      peer.holder:declared(channel, QUEUE)
+      peer.holder:silent()
+      op = lock:verify()
+      assert.equal(channel, looks())
+      peer.holder:down("reset")
+      peer:failed(op, "lost", "reset")
     end)
 
     it("is lost when its queue is not there, or down: it is let go of", function ()
@@ -472,25 +397,6 @@ describe("a permit", function ()
       peer.holder:declared(channel, QUEUE)
       peer.holder:silent()
       assert.equal("lost", code(lock))
-    end)
-
-    it("is lost when the connection is", function ()
-      local op = lock:verify()
-      looks()
-      peer.holder:down("reset")
-      peer:failed(op, "lost", "reset")
-    end)
-
-    it("is unreachable when nobody answers in time, and held nevertheless", function ()
-      local op = lock:verify()
-      local channel = looks()
-      peer:pass(5)
-      peer:failed(op, "unreachable", "did not answer")
-      assert.is_true(lock:held())
-      peer.holder:declared(channel, QUEUE)
-      peer.holder:silent()
-      lock:verify()
-      assert.equal(channel, looks())
     end)
 
     it("is not held when it is released, or dropped, meanwhile", function ()
