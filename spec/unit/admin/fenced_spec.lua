@@ -77,13 +77,6 @@ describe("an administrator of a fenced semaphore", function ()
     end
   end)
 
-  it("without the option does nothing with the fence", function ()
-    local op, mutex = begin("create", 1, {}, {})
-    declares(peer, mutex, slots(1), false)
-    gives(peer, op, mutex, 1)
-    needs_no_fence()
-  end)
-
   describe("that repairs", function ()
     local function is_replaced(op, mutex)
       peer.maker:delete(FENCE)

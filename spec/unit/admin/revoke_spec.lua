@@ -270,13 +270,6 @@ describe("asking a holder to let go", function ()
       assert.is_true(peer:result(op))
     end)
 
-    it("is told when nobody may look, under an alarm", function ()
-      alarm()
-      local op = revoking()
-      passive_look()(403, "ACCESS_REFUSED - configure access refused")
-      peer:failed(op, "refused", "this user may not ask for queues")
-    end)
-
     it("opens what it needs, and fails with the connection", function ()
       peer = Peer.new()
       local op = revoking()
@@ -355,17 +348,6 @@ describe("asking a holder to let go", function ()
       peer.prober:silent()
     end)
 
-    it("asks as soon as the alarm is over", function ()
-      alarm()
-      local op = revoking{ wait = 10 }
-      sees_holder()
-      all_clear()
-      peer:pass(1)
-      asks(B3, B3)
-      peer:pass(10)
-      peer:failed(op, "timeout", "its holder was asked")
-    end)
-
     it("goes on looking when an alarm meets a request", function ()
       local op = revoking{ wait = 10 }
       asks(B3)
@@ -377,12 +359,6 @@ describe("asking a holder to let go", function ()
       sees_nobody()
       assert.is_true(peer:result(op))
       peer.prober:silent()
-    end)
-
-    it("is refused where publishing is", function ()
-      local op = revoking{ wait = 10 }
-      is_denied(asks(B3))
-      peer:failed(op, "refused", "write access refused")
     end)
 
     it("can be abandoned at every step", function ()

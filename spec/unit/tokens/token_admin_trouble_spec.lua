@@ -327,54 +327,40 @@ describe("an administrator of permits in trouble", function ()
     peer.prober:silent()
   end)
 
-  at_every_stop("loses the connection that publishes",
-    function (at) return at.waits == "prober" end, function (peer, s, at)
-      peer.prober:down("timed out")
-      fails(peer, s, at, "unreachable", "timed out")
+  local function publishes(at) return at.mints and not at.tries end
+
+  -- Trouble on the link that publishes, the stops at which it matters, the code and words of the failure, and whether
+  -- the broker has answered all messages.
+  for _, row in ipairs{
+    { "loses the connection that publishes", function (at) return at.waits == "prober" end, function (prober, at)
+      prober:down("timed out")
       at.prober_undo = nil
+    end, "unreachable", "timed out" },
+    { "meets an alarm", function (at) return at.mints end, function (prober)
+      prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
+    end, "blocked", "reads no publishers" },
+    { "is denied publishing", function (at) return at.mints end, function (prober, at)
+      prober:refuse(at.mints[1].channel, 403, "ACCESS_REFUSED - write access", "basic.publish")
+    end, "refused", "write access", is_answered = true },
+    { "publishes what the broker does not take", publishes, function (prober, at)
+      for i, message in ipairs(at.mints) do prober:send((i == #at.mints and prober.nack or prober.ack)(message)) end
+    end, "unavailable", "did not accept", is_answered = true },
+    { "publishes to a queue that somebody deleted", publishes, function (prober, at)
+      for _, message in ipairs(at.mints) do prober:send(scene.returned(message), prober.ack(message)) end
+    end, "not_found", "deleted", is_answered = true },
+    { "gets one of two confirms, and no other", function (at) return at.mints and #at.mints > 1 end,
+      function (prober, at)
+        prober:send(prober.ack(table.remove(at.mints, 2)))
+        prober.peer:pass(5)
+      end, "unreachable", "did not answer within 5 s" },
+  } do
+    at_every_stop(row[1], row[2], function (peer, s, at)
+      row[3](peer.prober, at)
+      fails(peer, s, at, row[4], row[5], publishes(at) and row.is_answered and at.mints[1].queue or "")
+      if row.is_answered then at.mints = nil end
       ends(peer, s, at)
     end)
-
-  at_every_stop("meets an alarm", function (at) return at.mints end, function (peer, s, at)
-    peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
-    fails(peer, s, at, "blocked", "reads no publishers")
-    ends(peer, s, at)
-  end)
-
-  at_every_stop("is denied publishing", function (at) return at.mints end, function (peer, s, at)
-    peer.prober:refuse(at.mints[1].channel, 403, "ACCESS_REFUSED - write access", "basic.publish")
-    fails(peer, s, at, "refused", "write access")
-    at.mints = nil
-    ends(peer, s, at)
-  end)
-
-  at_every_stop("publishes what the broker does not take", function (at) return at.mints and not at.tries end,
-    function (peer, s, at)
-      for i, message in ipairs(at.mints) do
-        peer.prober:send(i == #at.mints and peer.prober.nack(message) or peer.prober.ack(message))
-      end
-      fails(peer, s, at, "unavailable", at.mints[1].queue, "did not accept")
-      at.mints = nil
-      ends(peer, s, at)
-    end)
-
-  at_every_stop("publishes to a queue that somebody deleted",
-    function (at) return at.mints and not at.tries end, function (peer, s, at)
-      for _, message in ipairs(at.mints) do peer.prober:send(scene.returned(message), peer.prober.ack(message)) end
-      fails(peer, s, at, "not_found", at.mints[1].queue, "deleted")
-      at.mints = nil
-      ends(peer, s, at)
-    end)
-
-  at_every_stop("gets one of two confirms, and no other",
-    function (at) return at.mints and #at.mints > 1 end, function (peer, s, at)
-      peer.prober:send(peer.prober.ack(at.mints[2]))
-      assert.is_false(s.op:done())
-      table.remove(at.mints, 2)
-      peer:pass(5)
-      fails(peer, s, at, "unreachable", "did not answer within 5 s")
-      ends(peer, s, at)
-    end)
+  end
 
   at_every_stop("gets no answer in time", function (at) return not at.stays end, function (peer, s, at)
     peer:pass(4.9)
@@ -408,34 +394,27 @@ describe("an administrator of permits in trouble", function ()
     end
   end)
 
-  at_every_stop("has the queue deleted under it", function (at)
-    return at.collector and not at.consuming end, function (peer, s, at)
-      local one = at.collector
-      one:say{ method = "basic.cancel", consumer_tag = one.tag, no_wait = true }
-      peer.holder:expect("channel.close", { channel = one.channel })
-      fails(peer, s, at, "lost", one.queue, "deleted")
-      at.undo = nil
-      ends(peer, s, at)
-    end)
+  local function has_some(at) return at.collector and not at.consuming end
 
-  at_every_stop("has the other queue deleted under it, too", function (at)
-    return at.collector and at.collector.other and not at.consuming end, function (peer, s, at)
+  at_every_stop("has a queue deleted under it from which it collects", has_some, function (peer, s, at)
+    for i = 1, at.collector.other and 2 or 1 do
+      if i == 2 then peer, s, at = tell(at.story, at.n) end
       local one = at.collector
-      one:say{ method = "basic.cancel", consumer_tag = one.other, no_wait = true }
+      one:say{ method = "basic.cancel", consumer_tag = i == 2 and one.other or one.tag, no_wait = true }
       peer.holder:expect("channel.close", { channel = one.channel })
-      fails(peer, s, at, "lost", PERMITS, "deleted")
+      fails(peer, s, at, "lost", i == 2 and PERMITS or one.queue, "deleted")
       at.undo = nil
       ends(peer, s, at)
-    end)
+    end
+  end)
 
-  at_every_stop("has what it collected taken by the broker", function (at)
-    return at.collector and not at.consuming end, function (peer, s, at)
-      peer.holder:refuse(at.collector.channel, 406, "PRECONDITION_FAILED - delivery acknowledgement timed out")
-      local longest_held = at.collector.other and PERMITS or at.collector.queue
-      fails(peer, s, at, "lost", ('queue "%s"'):format(longest_held), "timed out")
-      at.undo = nil
-      ends(peer, s, at)
-    end)
+  at_every_stop("has what it collected taken by the broker", has_some, function (peer, s, at)
+    peer.holder:refuse(at.collector.channel, 406, "PRECONDITION_FAILED - delivery acknowledgement timed out")
+    local longest_held = at.collector.other and PERMITS or at.collector.queue
+    fails(peer, s, at, "lost", ('queue "%s"'):format(longest_held), "timed out")
+    at.undo = nil
+    ends(peer, s, at)
+  end)
 
   at_every_stop("may not read", function (at) return at.consuming end, function (peer, s, at)
     for code, reply in pairs{ refused = 403, squatted = 405, not_found = 404, conflict = 406 } do
