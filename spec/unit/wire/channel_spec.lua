@@ -19,18 +19,6 @@ describe("channels", function ()
     return op, peer.holder:claim(semaphore .. "-1-B", semaphore .. "-1-A")
   end
 
-  it("are numbered from 1, and opened without waiting for the answer", function ()
-    local peer = open()
-    for number = 1, 3 do
-      local op = peer:semaphore("s" .. number):acquire(0)
-      peer.prober:look{ ("s%d-1-A"):format(number) }
-      peer.holder:expect("channel.open", { channel = number })
-      peer.holder:expect("queue.declare", { channel = number })
-      peer.holder:ignore()
-      assert.is_false(op:done())
-    end
-  end)
-
   it("are used again after a release, the last one first, without being opened again", function ()
     local peer = open()
     local one, first = peer:acquire("one")
@@ -102,17 +90,6 @@ describe("channels", function ()
       peer.holder:send{ channel = 1, method = "basic.qos-ok" }
       assert.equal("down", peer.holder:state())
     end)
-  end)
-
-  it("closed by the broker are answered, and their number is used again at once", function ()
-    local peer = open()
-    local op, lost = claim(peer, "images")
-    peer.holder:refuse(lost.channel, 405, "RESOURCE_LOCKED", "queue.declare")
-    assert.is_true(op:done())
-    peer.holder:ignore()
-    peer:semaphore("other"):acquire(0)
-    peer.prober:look{ "other-1-A" }
-    peer.holder:expect("channel.open", { channel = lost.channel })
   end)
 
   it("closed by the broker while they lie in the pool are not used again", function ()

@@ -64,17 +64,6 @@ describe("connecting anew", function ()
     end
   end)
 
-  it("waits for different times by chance", function ()
-    local pauses, count = {}, 0
-    for seed = 1, 20 do
-      local peer = Peer.new(nil, { seed = seed })
-      fail(peer)
-      pauses[fail(peer)] = true
-    end
-    for _ in pairs(pauses) do count = count + 1 end
-    assert.is_true(count > 15)
-  end)
-
   it("waits shortly again after a connection that had lasted, and not after one that had not", function ()
     local peer = Peer.new()
     for _ = 1, 5 do fail(peer) end
@@ -175,22 +164,5 @@ describe("connecting anew", function ()
     peer:failed(op, "closed")
     peer:pass(MOST)
     assert.is_false(peer.holder:wanted())
-  end)
-
-  it("does not bring back what was lost, though it takes the same slot again", function ()
-    local peer = Peer.open()
-    local lost = peer:acquire("images")
-    peer.holder:down()
-    local op = peer:semaphore("images"):acquire()
-    peer:pass(FIRST)
-    assert.is_true(peer.holder:due())
-    peer.holder:handshake()
-    peer.prober:look{ "images-1-A" }
-    peer.holder:grant(peer.holder:claim("images-1-B", "images-1-A"))
-    assert.is_true(peer:result(op):held())
-    assert.equal("lost", select(3, lost:held()))
-    peer:failed(lost:verify(), "lost")
-    peer:failed(lost:release(), "lost")
-    peer.holder:silent()
   end)
 end)
