@@ -1,7 +1,6 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
-local Peer = require "spec.support.peer"
 local Random = require "spec.support.model.random"
 local core = require "amqplocks.core"
 local deciders = require "spec.support.deciders"
@@ -137,38 +136,37 @@ describe("the name of", function ()
   end)
 end)
 
-describe("the names of the queues of all kinds", function ()
-  local names = deciders.names
-
-  -- All queues of a lock, and what each is. Slots and tickets are some of those that there may be. Each queue that a
-  -- client holds exclusively may have a bolt.
-  local function queues(name)
-    local list = {}
-    local function add(kind, queue) table.insert(list, { kind = kind, name = name, queue = queue }) end
-    local function add_exclusive(kind, queue)
-      add(kind, queue)
-      add(kind .. "'s bolt", names.bolt(queue))
-    end
-    for _, slot in ipairs{ 1, 2, 10, 11, 12, 21, 111, 65535 } do
-      add("slot " .. slot, names.slot(name, slot))
-      add_exclusive("holder " .. slot, names.holder(name, slot))
-    end
-    for _, ticket in ipairs{ TICKET, ("a"):rep(16), ("b"):rep(16), ("1"):rep(16) } do
-      add("barrier " .. ticket, names.scratch(name, ticket))
-      add("reader " .. ticket, names.reader(name, ticket))
-    end
-    for _, kind in ipairs{ "admin", "token_admin", "mutex", "door" } do add_exclusive(kind, names[kind](name)) end
-    for _, kind in ipairs{ "bell", "mutex_bell", "rw_bell", "permits", "permit_count", "fast_mutex" } do
-      add(kind, names[kind](name))
-    end
-    for _, kind in ipairs{ "fence", "mutex_fence", "rw_fence" } do
-      add(kind, names[kind](name))
-      add(kind .. "'s maker", names.fence_maker(names[kind](name)))
-      add(kind .. "'s mark", names.fence_unfinished(names[kind](name)))
-    end
-    return list
+-- All queues of a lock: { part =, queue =, slot = }. Slots and tickets are some of those that there may be. Each queue
+-- that a client holds exclusively may have a bolt.
+local function queues(name)
+  local names, list = deciders.names, {}
+  local function add(part, queue, slot)
+    table.insert(list, { part = part, name = name, queue = queue, slot = slot or 0 })
   end
+  local function add_exclusive(part, queue, slot)
+    add(part, queue, slot)
+    add("bolt", names.bolt(queue), slot)
+  end
+  for _, slot in ipairs{ 1, 2, 10, 11, 12, 21, 111, 65535 } do
+    add("slot", names.slot(name, slot), slot)
+    add_exclusive("holder", names.holder(name, slot), slot)
+  end
+  for _, ticket in ipairs{ TICKET, ("a"):rep(16), ("b"):rep(16), ("1"):rep(16) } do
+    for _, part in ipairs{ "scratch", "reader" } do add(part, names[part](name, ticket)) end
+  end
+  for _, part in ipairs{ "admin", "token_admin", "mutex", "door" } do add_exclusive(part, names[part](name)) end
+  for _, part in ipairs{ "bell", "mutex_bell", "rw_bell", "permits", "permit_count", "fast_mutex" } do
+    add(part, names[part](name))
+  end
+  for _, part in ipairs{ "fence", "mutex_fence", "rw_fence" } do
+    add(part, names[part](name))
+    add("fence_maker", names.fence_maker(names[part](name)))
+    add("fence_maker", names.fence_unfinished(names[part](name)))
+  end
+  return list
+end
 
+describe("the names of the queues of all kinds", function ()
   it("differ, whatever queue's name a lock's name is or ends like", function ()
     local locks = { "x", "x-", "-", "x-1", "x-11", "x-1-", "x1", "x-A", "-1-A", "1-A", "A", "x-scratch-", "x-reader-",
       "x-scratch", "x-reader", "-scratch-" .. TICKET, "x-mutexbell-bolt", "x.semaphore-count-count" }
@@ -180,7 +178,7 @@ describe("the names of the queues of all kinds", function ()
       for _, this in ipairs(is_known[lock] and {} or queues(lock)) do
         local other = owner[this.queue]
         if other then
-          error(("%s: %s of %s, and %s of %s"):format(this.queue, this.kind, this.name, other.kind, other.name))
+          error(("%s: %s of %s, and %s of %s"):format(this.queue, this.part, this.name, other.part, other.name))
         end
         owner[this.queue] = this
         count = count + 1
@@ -189,53 +187,15 @@ describe("the names of the queues of all kinds", function ()
     end
     assert.is_true(count > 4000, count .. " queues")
   end)
-
-  it("end in suffixes none of which is the end of another one", function ()
-    local suffixes = queues("")
-    for _, this in ipairs(suffixes) do
-      for _, other in ipairs(suffixes) do
-        local is_end = this ~= other and this.queue:sub(-#other.queue) == other.queue
-        assert.is_false(is_end, this.queue .. " ends in " .. other.queue)
-      end
-    end
-  end)
 end)
 
 describe("a queue's name is read as", function ()
-  local parse, names = deciders.queue_parse, deciders.names
-  local hex, longest = "0123456789abcdef", ("n"):rep(230)
+  local parse, hex, longest = deciders.queue_parse, TICKET, ("n"):rep(deciders.lock_name_max)
 
   -- queue, part, name of the lock, slot
   local rows = {
-    { "images-3-A", "slot", "images", 3 },
-    { "images-3-B", "holder", "images", 3 },
-    { "images-3-B-bolt", "bolt", "images", 3 },
-    { "images-bell", "bell", "images" },
-    { "images-admin", "admin", "images" },
-    { "images-admin-bolt", "bolt", "images" },
-    { "images-scratch-" .. hex, "scratch", "images" },
-    { "images-mutex", "mutex", "images" },
-    { "images-mutex-bolt", "bolt", "images" },
-    { "images-mutexbell", "mutex_bell", "images" },
-    { "images-fastmutex", "fast_mutex", "images" },
     { "images-fast-mutex", "mutex", "images-fast" },
-    { "images-reader-" .. hex, "reader", "images" },
-    { "images-writer", "door", "images" },
-    { "images-writer-bolt", "bolt", "images" },
-    { "images-rwbell", "rw_bell", "images" },
-    { "images.semaphore", "permits", "images" },
-    { "images.semaphore-count", "permit_count", "images" },
-    { "images-tokenadmin", "token_admin", "images" },
-    { "images-tokenadmin-bolt", "bolt", "images" },
-    { "images-fence", "fence", "images" },
-    { "images-mutexfence", "mutex_fence", "images" },
-    { "images-rwfence", "rw_fence", "images" },
-    { "images-fence-maker", "fence_maker", "images" },
-    { "images-mutexfence-maker", "fence_maker", "images" },
-    { "images-rwfence-maker", "fence_maker", "images" },
     { "images-fence-unfinished", "fence_maker", "images" },
-    { "images-mutexfence-unfinished", "fence_maker", "images" },
-    { "images-rwfence-unfinished", "fence_maker", "images" },
     -- names that contain suffixes
     { "a-mutex-3-A", "slot", "a-mutex", 3 },
     { "a-mutex-bell", "bell", "a-mutex" },
@@ -326,165 +286,16 @@ describe("a queue's name is read as", function ()
   end
 
   it("what name.c makes of any lock's name, also of names like those of queues", function ()
-    local function of(name)
-      local list = {}
-      local function add(part, queue, slot) table.insert(list, { part, queue, slot or 0 }) end
-      for _, slot in ipairs{ 1, 9, 10, 65535 } do
-        add("slot", names.slot(name, slot), slot)
-        add("holder", names.holder(name, slot), slot)
-        add("bolt", names.bolt(names.holder(name, slot)), slot)
-      end
-      for _, part in ipairs{ "scratch", "reader" } do add(part, names[part](name, hex)) end
-      for _, part in ipairs{ "bell", "mutex_bell", "rw_bell", "permits", "permit_count", "fast_mutex" } do
-        add(part, names[part](name))
-      end
-      for _, part in ipairs{ "admin", "token_admin", "mutex", "door" } do
-        add(part, names[part](name))
-        add("bolt", names.bolt(names[part](name)))
-      end
-      for _, part in ipairs{ "fence", "mutex_fence", "rw_fence" } do
-        add(part, names[part](name))
-        add("fence_maker", names.fence_maker(names[part](name)))
-        add("fence_maker", names.fence_unfinished(names[part](name)))
-      end
-      return list
-    end
     local locks, count = { "x", "x-", "-", "x-1", "1", "A", "x-reader-", "x-scratch-", "図書館", longest }, 0
-    for _, this in ipairs(of "x") do table.insert(locks, this[2]) end
-    for _, this in ipairs(of "-") do table.insert(locks, this[2]) end
+    for _, of in ipairs{ "x", "-" } do
+      for _, this in ipairs(queues(of)) do table.insert(locks, this.queue) end
+    end
     for _, lock in ipairs(locks) do
-      for _, this in ipairs(of(lock)) do
-        assert.same({ this[1], lock, this[3] }, { parse(this[2]) }, this[2])
+      for _, this in ipairs(queues(lock)) do
+        assert.same({ this.part, lock, this.slot }, { parse(this.queue) }, this.queue)
         count = count + 1
       end
     end
     assert.is_true(count > 2500, count .. " queues")
-  end)
-end)
-
--- What the core itself writes is the judge: every queue it asks for or declares, for every lock.
-describe("the queues of two locks", function ()
-  -- The next of these among the frames written.
-  local function find(link, method)
-    local frame
-    repeat frame = link:expect(link:next()) until frame.method == method
-    return frame
-  end
-
-  -- One who waits for a gate, and therefore makes a bell. Returns the gate, the bell.
-  local function waits(peer, op)
-    local gate = peer.prober:probes()[1]
-    peer.prober:answer({ gate }, { gate.queue })
-    peer.holder:refuse(find(peer.holder, "queue.declare").channel, 405, "RESOURCE_LOCKED", "queue.declare")
-    local bell = find(peer.holder, "queue.declare").queue
-    op:drop()
-    peer.holder:ignore()
-    return gate.queue, bell
-  end
-
-  -- Returns a reader's queue, what it is bound with.
-  local function reads(peer, op)
-    peer.prober:answer(peer.prober:probes(), {})
-    local bind = find(peer.holder, "queue.bind")
-    op:drop()
-    peer.holder:ignore()
-    return bind.queue, bind.routing_key
-  end
-
-  -- The queues of a lock, by kind, and the beginnings of those that end in a ticket. Windows of sixteen slots, so that
-  -- there are slots of one digit and of two.
-  local function queues(peer, name)
-    local list = {}
-    local function add(queue, what)
-      assert.is_nil(list[queue])
-      list[queue] = what .. " of " .. name
-    end
-    local op = peer:semaphore(name, { bell = true }):acquire(0)
-    add(find(peer.holder, "basic.consume").queue, "the bell")
-    local probes = peer.prober:probes()
-    peer.prober:answer(probes, { [name .. "-1-A"] = "nack" })
-    for _, probe in ipairs(probes) do list[probe.queue] = "a slot of " .. name end
-    peer:failed(op, "unavailable")
-    peer.holder:ignore()
-    local gate, bell = waits(peer, peer:mutex(name):acquire(60))
-    add(gate, "the mutex")
-    add(bell, "the mutex's bell")
-    gate, bell = waits(peer, peer:rwlock(name):write(60))
-    add(gate, "the door")
-    add(bell, "the readers' and writers' bell")
-    local reader, key = reads(peer, peer:rwlock(name):read(60))
-    add(reader, "a reader")
-    assert.equal(name .. "-readers", key)
-    op = peer.session:administer("create", name, {}, 1)
-    local mutex = peer.holder:claim(name .. "-admin")
-    peer.holder:grant(mutex)
-    add(mutex.queue, "the administration mutex")
-    local scratch = peer.prober:barrier()
-    add(scratch, "a barrier")
-    local tokens = peer.session:administer_tokens("slots", name, {})
-    peer.holder:opened()
-    for i = 1, 2 do
-      if i == 2 then peer.holder:opened() end
-      add(peer.holder:expect("queue.declare", { passive = true }).queue, "the permits")
-    end
-    tokens:drop()
-    peer.holder:ignore()
-    tokens = peer.session:administer_tokens("destroy", name, {})
-    local token_mutex = peer.holder:claim(name .. "-tokenadmin")
-    add(token_mutex.queue, "the permits' mutex")
-    op:drop()
-    tokens:drop()
-    peer.prober:ignore()
-    peer.holder:ignore()
-    peer.holder:deleted(mutex.channel)
-    return list, { [reader:sub(1, -17)] = list[reader], [scratch:sub(1, -17)] = list[scratch] }
-  end
-
-  -- Names made of parts that are, or look like, the parts of queue names.
-  local function nasty()
-    local parts = { "x", "-", "-1", "-2-A", "-admin", "-scratch-", ".semaphore", "-count", "-tokenadmin", "-mutex",
-      "-bell", "bell", "-writer", "-reader-", "s", "0123456789abcdef" }
-    local names, list = {}, {}
-    for _, a in ipairs(parts) do
-      names[a] = true
-      for _, b in ipairs(parts) do
-        names[a .. b] = true
-        names["x" .. a .. b] = true
-      end
-    end
-    for name in pairs(names) do table.insert(list, name) end
-    table.sort(list)
-    return list
-  end
-
-  it("are never the same, nor could a ticket make them so", function ()
-    local owner, owner_of, peer, count = {}, {}, nil, 0
-    for i, name in ipairs(nasty()) do
-      if i % 50 == 1 then peer = Peer.open() end
-      local list, beginnings = queues(peer, name)
-      for beginning, whose in pairs(beginnings) do
-        assert.is_nil(owner_of[beginning])
-        owner_of[beginning] = whose
-      end
-      for queue, whose in pairs(list) do
-        if owner[queue] then error(("%s is %s and %s"):format(queue, whose, owner[queue])) end
-        owner[queue] = whose
-        count = count + 1
-      end
-    end
-    assert.is_true(count > 5000, count .. " queues")
-    for queue, whose in pairs(owner) do  -- what another ticket could have been
-      local beginning, ticket = queue:sub(1, -17), queue:sub(-16)
-      if owner_of[beginning] and ticket:find("^[0-9a-f]+$") then assert.equal(owner_of[beginning], whose) end
-    end
-  end)
-
-  it("fit into 255 bytes, the longest name and the highest slot included", function ()
-    local peer, name = Peer.open(), ("n"):rep(230)
-    local longest = 0
-    for queue in pairs(queues(peer, name)) do longest = math.max(longest, #queue) end
-    assert.equal(255, longest)
-    assert.is_true(#(name .. "-65535-A") <= 255)
-    assert.equal(65535, core.slots_max)
   end)
 end)
