@@ -106,16 +106,6 @@ describe("the checker of journals", function()
       assert.matches("for 1 us", found.text, 1, true)
     end)
 
-    it("the same slot", function()
-      assert_violations("overlap", held("a", "sem", 1, 3, "kind=slot slot=2") .. held("b", "sem", 2, 4,
-        "kind=slot slot=2"))
-    end)
-
-    it("one for the whole time of the other", function()
-      assert_violations("overlap overlap", held("a", "mutex", 1, 9) .. held("b", "mutex", 2, 3) .. held("c", "mutex",
-        4, 5))
-    end)
-
     it("a writer, and whoever else", function()
       assert_violations("", held("a", "rw", 1, 4, "kind=read") .. held("b", "rw", 2, 3, "kind=read"))
       assert_violations("overlap", held("a", "rw", 1, 4, "kind=read") .. held("b", "rw", 2, 3, "kind=write"))
@@ -303,11 +293,8 @@ describe("the checker of journals", function()
     assert.equal("lost", kinds(findings.exceptions))
   end)
 
-  it("finds what is left in the broker", function()
+  it("finds what is left in the broker, and answers that nothing explains", function()
     assert_violations("left", "stage 9 left message=a_queue\n")
-  end)
-
-  it("finds answers that nothing explains", function()
     local answer = "a 1 ask op=1 pool=mutex way=acquire\n a 1 none op=1 code=%s\n"
     assert_violations("", answer:format "unreachable")
     assert_violations("answer", answer:format "not_found")
@@ -411,19 +398,6 @@ describe("the checker of journals", function()
     assert_violations("overlap", killed:format("2.5", "2.5", "2.5"))
   end)
 
-  it("measures from letting go to the next who waited, by cause", function()
-    local _, findings = assert_violations("", held("a", "mutex", 1, 2) .. [[
-      stage 9 quiet
-      b 1.5 ask op=1 pool=mutex way=acquire
-      b 2.25 got op=1 kind=mutex
-      b 3 let op=1 how=drop
-      b 3 free op=1
-      c 4 ask op=1 pool=mutex way=acquire
-      c 4 got op=1 kind=mutex
-    ]])
-    assert.same({ release = { 0.25 } }, findings.hand_overs)
-  end)
-
   it("measures for who waited longest, whoever came later and gave up before", function()
     local _, findings = assert_violations("", held("a", "mutex", 1, 2) .. [[
       stage 9 quiet
@@ -433,18 +407,6 @@ describe("the checker of journals", function()
       b 2.25 got op=1 kind=mutex
       b 3 let op=1 how=drop
       b 3 free op=1
-    ]])
-    assert.same({ release = { 0.25 } }, findings.hand_overs)
-  end)
-
-  it("measures from the permit that came free while somebody waited, not from one before", function()
-    local _, findings = assert_violations("", held("a", "permits", 1, 2, "kind=permit")
-      .. held("c", "permits", 1, 5, "kind=permit") .. [[
-      stage 9 quiet
-      b 4 ask op=1 pool=permits way=acquire
-      b 5.25 got op=1 kind=permit
-      b 6 let op=1 how=drop
-      b 6 free op=1
     ]])
     assert.same({ release = { 0.25 } }, findings.hand_overs)
   end)

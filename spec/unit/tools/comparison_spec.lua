@@ -22,10 +22,6 @@ fast mutex                              0.00          0.69           409
 mutex                                   3.63          9.29           160
 etcd, lock service                      0.81         55.92           157
 
-17 processes at full speed, nothing in between; waits in ms
-                                    a second        served  longest wait
-fast mutex                              7777            17         29.96
-
 a holder ends: until the next holds, ms; time to live, heartbeat: 10 s
                                      SIGKILL         worst       SIGSTOP
 fast mutex                              2.12          2.62      29380.64
@@ -39,8 +35,6 @@ local function read(report) return comparison.read(report:gmatch "([^\n]*)\n") e
 
 local function drawn(report) return comparison.draw(read(report)) end
 
-local function count(text, part) return select(2, text:gsub(part, "")) end
-
 -- The width of the bar that stands before this value.
 local function width(picture, value)
   return tonumber(picture:match('width="([%d.]+)"[^\n]*\n[^\n]*>' .. value .. "<"))
@@ -52,13 +46,12 @@ describe("the picture of the comparison with other lock services", function()
     for _, part in ipairs{ "<svg", ">No contention: acquire + release<", "next of 16 waiting processes",
       "heartbeat: 10 s", ">0.2 ms<", ">4 ms<", ">3.63 ms<", ">&lt; 0.01 ms<", ">8.68 ms<", ">&gt; 60 s<",
       ">PostgreSQL, advisory lock<", ">software: Lua 5.4, RabbitMQ 3.10.8, rabbitmq-c 0.11.0<",
-      "prefers-color-scheme: dark", "</svg>" } do
+      "acquire + release: fast mutex 0.2 ms, mutex 4 ms, etcd lock service 0.97 ms.", "</svg>" } do
       assert.is_truthy(picture:find(part, 1, true), part)
     end
-    assert.is_nil(picture:find("7777", 1, true))
-    assert.equal(3 + 1, count(picture, 'class="first"'), "one in the legend, and one in each panel")
-    assert.equal(3 + 1, count(picture, 'class="ours"'))
-    assert.equal(3 + 1, count(picture, 'class="others"'))
+    for _, class in ipairs{ "first", "ours", "others" } do
+      assert.equal(3 + 1, select(2, picture:gsub(('class="%s"'):format(class), "")), "one in the legend, too")
+    end
   end)
 
   it("has a logarithmic axis: ten times the time is as much longer everywhere", function()
@@ -68,15 +61,6 @@ describe("the picture of the comparison with other lock services", function()
     assert.is_true(step > 0)
     assert.near(step, width(picture, "40 ms") - width(picture, "4 ms"), 0.01)
   end)
-
-  it("says the same in words", function()
-    local picture = drawn(REPORT)
-    assert.is_truthy(picture:find "<title>[^<]+</title>")
-    local words = "acquire + release: fast mutex 0.2 ms, mutex 4 ms, etcd lock service 0.97 ms."
-    assert.is_truthy(picture:find(words, 1, true))
-  end)
-
-  it("is the same for the same report", function() assert.equal(drawn(REPORT), drawn(REPORT)) end)
 
   it("is not drawn of a report that lacks a table", function()
     local cut = REPORT:sub(1, REPORT:find("a holder ends", 1, true) - 1)

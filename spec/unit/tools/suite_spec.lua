@@ -55,24 +55,16 @@ describe("the suite", function ()
   end
 
   -- Only when it has told of the file that is under way is that told to go on.
-  local function tells_of_progress(rest)
+  it("tells what it is at before a slow file ends", function ()
     local slow = write("slow_spec.lua", SLOW:format(place .. "/go"))
     write("output", "")
-    run(rest, slow)
+    run("2>&1 | while IFS= read -r line; do printf '%s\\n' \"$line\"; done >PLACE/output &", slow)
     await "%.%.%. [^\n]*slow_spec%.lua %(1 passed in %d+ s%)\n"
     assert.not_matches("slow_spec%.lua %.%.%.", read "output")
     write("go1", "")
     await "slow_spec%.lua %(2 passed in"
     write("go2", "")
     await "\n[^\n]*slow_spec%.lua %.%.%. 3 passed, [%d.]+ s\n.*\n?3 passed, 0 failed\n$"
-  end
-
-  it("tells what it is at before a slow file ends, into a file", function ()
-    tells_of_progress ">PLACE/output 2>&1 &"
-  end)
-
-  it("tells what it is at before a slow file ends, into a pipe", function ()
-    tells_of_progress "2>&1 | while IFS= read -r line; do printf '%s\\n' \"$line\"; done >PLACE/output &"
   end)
 
   it("ends with what failed and the sum of all files", function ()
