@@ -329,12 +329,14 @@ return function(store)
     it("release at their end, also by an error", function()
       local type, id = fresh()
       local locks = connect()
-      local mutex, rwlock = locks:mutex(type, id), locks:rwlock(type, id)
+      local mutex, rwlock, opts = locks:mutex(type, id), locks:rwlock(type, id), { timeout = 0 }
       assert.same({ true, 1, nil, 3 }, { mutex:with(function(lock, ...)
         assert.equal("mutex", lock.kind)
         return ...
       end, 1, nil, 3) })
-      assert.is_true(rwlock:with_read({ timeout = 0 }, function(lock) assert.equal("read", lock.kind) end))
+      assert.is_true(rwlock:with_read(opts, function(lock) assert.equal("read", lock.kind) end))
+      assert.same({ true, opts }, { rwlock:with_read({}, function(_, given) return given end, opts) })
+      assert.is_true(mutex:with(function(_, one, more) assert(one == opts and more) end, opts, 1))
       assert.is_true(rwlock:with_write(function(lock)
         fails("busy", mutex:with({ timeout = 0 }, error))
         return lock:release()
@@ -343,30 +345,6 @@ return function(store)
       assert.same({ false, "oh" }, { fine, problem })
       fails("lost", mutex:with(function(lock) locks:break_lock(type, id, lock.ticket) end))
       assert.equal("", kinds(locks, type, id))
-    end)
-
-    it("take no options after their function, unless they are its arguments", function()
-      local locks, type, id = connect(), fresh()
-      local mutex, rwlock, opts = locks:mutex(type, id), locks:rwlock(type, id), { timeout = 0 }
-      for _, call in ipairs { { mutex, "with" }, { rwlock, "with_read" }, { rwlock, "with_write" } } do
-        local object, method = call[1], call[2]
-        local fine, problem = pcall(object[method], object, error, opts)
-        assert.is_false(fine)
-        assert.matches("^" .. method .. ": options come before the function", problem)
-        assert.same({ true, opts }, { object[method](object, {}, function(_, given) return given end, opts) })
-        assert.is_true(object[method](object, function(_, one, more) assert(one == opts and more) end, opts, 1))
-      end
-    end)
-
-    it("and acquires of another kind say what to call", function()
-      local locks, type, id = connect(), fresh()
-      local lock = assert(locks:rwlock(type, id):read())
-      for call, object in pairs { acquire = locks:rwlock(type, id), write = locks:mutex(type, id), unlock = lock } do
-        local fine, problem = pcall(object[call], object)
-        assert.is_false(fine)
-        assert.matches("^" .. call .. ": there is no %l+:" .. call .. "%(%); call %l", problem)
-      end
-      assert.is_true(lock:release())
     end)
 
     if not coroutine.close then return end

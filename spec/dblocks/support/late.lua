@@ -48,6 +48,14 @@ return function(store)
 
   local function list() return assert(direct:list { type = "late" }) end
 
+  -- What fn(...) returns whose nth statement is late.
+  local function lately(nth, fn, ...)
+    between:cut("late", nth)
+    local first, second, third = fn(...)
+    between:cut("nothing", 0)
+    return first, second, third
+  end
+
   -- Only this lock is there, and a stranger stays out.
   local function is_held(lock)
     assert.is_true(lock:verify())
@@ -73,18 +81,14 @@ return function(store)
 
   cases["an acquire, after the release of its repetition, leaves no lock of nobody"] = function(acquire, nth)
     local locks = through()
-    between:cut("late", nth)
-    local lock = assert(acquire(locks, { timeout = 60 }))
-    between:cut("nothing", 0)
+    local lock = assert(lately(nth, acquire, locks, { timeout = 60 }))
     assert.is_true(lock:release())
     between:deliver()
     assert.same({}, list())
   end
 
   cases["an acquire, while its repetition is held, changes nothing"] = function(acquire, nth)
-    local locks = through()
-    between:cut("late", nth)
-    local lock = assert(acquire(locks, { timeout = 60 }))
+    local lock = assert(lately(nth, acquire, through(), { timeout = 60 }))
     between:deliver()
     is_held(lock)
     assert.is_true(lock:release())
@@ -93,9 +97,7 @@ return function(store)
 
   cases["an acquire in doubt, and again with its ticket, leaves no lock of nobody"] = function(acquire, nth)
     local locks = through()
-    between:cut("late", nth)
-    local lock, message, code = acquire(locks, { timeout = 0, ticket = "mine" })
-    between:cut("nothing", 0)
+    local lock, message, code = lately(nth, acquire, locks, { timeout = 0, ticket = "mine" })
     if not lock then
       assert.is_true(code == "in_doubt" or code == "unreachable", message)
       lock = assert(acquire(locks, { timeout = 60, ticket = "mine" }))
@@ -108,9 +110,7 @@ return function(store)
   cases["a release, after the next acquire with its ticket, does not end that lock"] = function(acquire, nth)
     local locks = through()
     local lock = assert(acquire(locks, { ticket = "mine", timeout = 60 }))
-    between:cut("late", nth)
-    release(lock)
-    between:cut("nothing", 0)
+    lately(nth, release, lock)
     lock = assert(acquire(locks, { ticket = "mine", timeout = 60 }))
     between:deliver()
     is_held(lock)
@@ -119,9 +119,7 @@ return function(store)
 
   cases["a release does not end a lock that was taken over with its ticket"] = function(acquire, nth)
     local lock = assert(acquire(through(true), { ticket = "mine", timeout = 60 }))
-    between:cut("late", nth)
-    local released = lock:release()
-    between:cut("nothing", 0)
+    local released = lately(nth, lock.release, lock)
     local second = assert(acquire(direct, { ticket = "mine", timeout = 60 }))
     between:deliver()
     is_held(second)
@@ -131,9 +129,7 @@ return function(store)
 
   cases["break_lock, after the next acquire with its ticket, does not end that lock"] = function(acquire, nth)
     local lock, operator = assert(acquire(direct, { ticket = "mine", timeout = 60 })), through(true)
-    between:cut("late", nth)
-    operator:break_lock("late", 1, "mine")
-    between:cut("nothing", 0)
+    lately(nth, operator.break_lock, operator, "late", 1, "mine")
     lock:release()
     lock = assert(acquire(direct, { ticket = "mine", timeout = 60 }))
     between:deliver()
@@ -154,9 +150,7 @@ return function(store)
         local locks = through()
         local how = { ticket = "mine", timeout = 60 }
         local lock = assert(KINDS.write(locks, how))
-        between:cut("late", nth)
-        assert.is_true(lock:downgrade())
-        between:cut("nothing", 0)
+        assert.is_true(lately(nth, lock.downgrade, lock))
         assert.is_true(lock:release())
         lock = assert(KINDS.write(locks, how))
         between:deliver()
@@ -169,9 +163,7 @@ return function(store)
       if store.has_no_clock then return end
       for nth = 1, 2 do
         local locks = through(true)
-        between:cut("late", nth)
-        local lock = KINDS.read(locks, { ticket = "mine", timeout = 0 })
-        between:cut("nothing", 0)
+        local lock = lately(nth, KINDS.read, locks, { ticket = "mine", timeout = 0 })
         if lock then return assert.is_true(lock:release()) end
         local noted = { words = "late 1" }
         until_true(function() return late.left(locks._store, noted, "mine") == 0 end)

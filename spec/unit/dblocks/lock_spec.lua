@@ -38,6 +38,7 @@ describe("a release", function()
     fails("not_held", held:release())
     fails("not_held", held:verify())
     assert.same({ "leave" }, verbs)
+    assert.error_matches(function() held:unlock() end, "unlock: there is no lock:unlock(); call release", 1, true)
   end)
 
   it("of a lock that is not there is told that it was lost", function()

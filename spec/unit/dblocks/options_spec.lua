@@ -73,6 +73,15 @@ describe("a bad option", function()
     raises("acquire: options must be a table", mutex.acquire, mutex, 5)
   end)
 
+  it("is one that comes after the function, and a bad call is one that only another object has", function()
+    local mutex, rwlock, opts = locks:mutex("job", 1), locks:rwlock("job", 1), { timeout = 0 }
+    for name, object in pairs { with = mutex, with_read = rwlock, with_write = rwlock } do
+      raises(name .. ": options come before the function", object[name], object, print, opts)
+    end
+    raises("acquire: there is no rwlock:acquire(); call ", rwlock.acquire, rwlock)
+    raises("write: there is no mutex:write(); call ", mutex.write, mutex)
+  end)
+
   it("is a wait where nothing can sleep", function()
     local clock = require "dblocks.clock"
     local find = clock.find
