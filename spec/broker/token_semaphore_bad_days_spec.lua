@@ -5,10 +5,8 @@
 -- holder is lost at once, and no other holder loses anything.
 local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
-local client = require "spec.support.client"
 local proxy = require "spec.support.proxy"
 local scene = require "spec.broker.token_scene"
-local socket = require "socket"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
@@ -19,24 +17,10 @@ teardown(stage.check)
 
 local fails = stage.fails
 
--- What the holder of a permit is told, when it looks and when it asks.
-local function assert_lost(lock)
-  until_true(function () return not lock:held() end)
-  fails("lost", lock:held())
-  fails("lost", lock:verify())
-  fails("lost", lock:release())
-end
-
 describe("a permit of a token semaphore", function ()
-  local name, raw, told
+  local name, raw
 
-  local function connect(url, options)
-    options = options or {}
-    options.on_lost = function (lock, code) table.insert(told, { lock, code }) end
-    return stage.connect(url, options)
-  end
-
-  local function tokens(...) return connect(...):token_semaphore(name) end
+  local function tokens(...) return stage.connect(...):token_semaphore(name) end
 
   local function create(permits, options)
     assert(stage.connect():token_semaphore(name, options):create(permits))
@@ -69,7 +53,7 @@ describe("a permit of a token semaphore", function ()
   end
 
   before_each(function ()
-    name, raw, told = scene.name(), stage.client(), {}
+    name, raw = scene.name(), stage.client()
   end)
 
   for how, code in pairs{ ["ends"] = "os.exit(0)", ["closes Lua and ends"] = "os.exit(0, true)",
@@ -83,17 +67,6 @@ describe("a permit of a token semaphore", function ()
     end)
   end
 
-  it("is free when whoever waits for it is interrupted", function ()
-    create(1)
-    local lock = stage.take(tokens())
-    local waiting = waiter(2)
-    waiting:signal("INT")
-    waiting:await_end()
-    scene.until_consumers(raw, name, 1)
-    assert.is_true(lock:release())
-    rests(1)
-  end)
-
   it("is suspect to a holder that was stopped for too long, and lost when it looks closer", function ()
     create(1)
     local held = process(nil, "{ heartbeat = 1 }")
@@ -106,22 +79,6 @@ describe("a permit of a token semaphore", function ()
     assert.is_true(code == "suspect" or code == "lost", code)
     fails("lost", held:run("return lock:verify()"))
     assert.is_true(rival:verify() and rival:release())
-  end)
-
-  it("wakes a loop that waits for its connection when it is lost", function ()
-    create(1)
-    local conn = connect()
-    local lock = stage.take(conn:token_semaphore(name))
-    local fd = conn:pollfd()
-    local readable = { getfd = function () return fd end }
-    assert.same({}, { socket.select({ readable }, nil, 0)[1] })
-    stage.delete(scene.permits(name))
-    assert.equal(readable, socket.select({ readable }, nil, 20)[1])
-    fails("lost", lock:held())
-    assert.same({}, told)
-    fails("lost", lock:verify())
-    assert.equal(1, #told)
-    assert.same({}, { socket.select({ readable }, nil, 0)[1] })
   end)
 
   it("that was lost is let go of by who does not know, and nobody else loses anything", function ()
@@ -138,19 +95,6 @@ describe("a permit of a token semaphore", function ()
     assert.is_true(other:verify())
     fails("busy", tokens():try_acquire())
     assert.is_true(other:release())
-    rests(1)
-  end)
-
-  operated_it("is waited for in vain on a connection that is closed: unreachable", function ()
-    create(1)
-    local lock = stage.take(tokens())
-    local waiting = process(nil, ("{ name = %q }"):format(name))
-    waiting:begin("return tokens:acquire()")
-    scene.until_consumers(raw, name, 2)
-    broker.suite:close_connection(name .. " holder")
-    fails("unreachable", waiting:finish())
-    scene.until_consumers(raw, name, 1)
-    assert.is_true(lock:held() and lock:release())
     rests(1)
   end)
 
@@ -172,43 +116,9 @@ describe("a permit of a token semaphore", function ()
     assert.is_true(waiting:finish())
   end)
 
-  -- The broker looks for those who kept a message for too long at the channel's next tick.
-  local function consumer_timeout(milliseconds)
-    local erlang = "application:set_env(rabbit, consumer_timeout, %s), "
-      .. "application:set_env(rabbit, channel_tick_interval, %s)."
-    stage.undo(function () broker.suite:tell(erlang:format("1800000", "60000")) end)
-    broker.suite:tell(erlang:format(milliseconds, "100"))
-  end
-
-  -- Newer brokers do not, of classic queues.
-  local function has_consumer_timeout(queue_type)
-    if queue_type == "quorum" then return true end
-    local channel = raw:channel()
-    local probe = channel:call{ method = "queue.declare", queue = name .. "-probe", exclusive = true,
-      arguments = { ["x-queue-type"] = "classic", ["x-consumer-timeout"] = 1 } }
-    if probe then channel:close() end
-    return probe ~= nil
-  end
-
-  for _, queue_type in ipairs{ "classic", "quorum" } do
-    operated_it("of a " .. queue_type .. " queue is lost at once when nobody may keep it for so long", function ()
-      assert(raw:declare(scene.permits(name), { durable = true, arguments = { ["x-queue-type"] = queue_type } }))
-      scene.publish(raw, scene.permits(name), { delivery_mode = 2 })
-      if not has_consumer_timeout(queue_type) then return end
-      consumer_timeout(2000)
-      local lock = stage.take(tokens(), { timeout = 20 })
-      local slot = stage.take(lock._connection:semaphore(stage.semaphore(1)))
-      local waiting = scene.taker(name)
-      waiting:served()
-      assert_lost(lock)
-      assert.equal(1, #told)
-      assert.is_true(slot:verify()) -- the others are not
-    end)
-  end
-
   operated_it("is taken and given back during an alarm", function ()
     create(1)
-    local conn = connect(nil, { timeout = 5 })
+    local conn = stage.connect(nil, { timeout = 5 })
     local lock = stage.take(conn:token_semaphore(name))
     stage.alarm()
     assert.is_true(lock:verify() and lock:release())
@@ -309,45 +219,5 @@ describe("a permit of a token semaphore", function ()
       rests(1)
       conn:close()
     end
-  end)
-
-  it("is never with two, though its holder's news are late", function ()
-    create(1)
-    local between = proxy.start()
-    local one = stage.connect(between.url, { heartbeat = 1 }):token_semaphore(name)
-    local lock = stage.take(one)
-    between:switch("up", "drop") -- the broker hears nothing of it any more
-    local rival = process()
-    rival:begin("lock = assert(tokens:acquire()) return lock:held()")
-    assert.is_true(rival:finish(30))
-    assert.is_false(lock:held())
-  end)
-
-  describe("on a broker that is killed", function ()
-    local node = broker.suite
-
-    -- Of classic queues: RabbitMQ 3.10 may leave a quorum queue without a leader then, whoever asks for it.
-    operated_it("is lost, and there again when the broker is", function ()
-      local conn = connect(node.url)
-      local one = conn:token_semaphore(name)
-      assert(one:create(2))
-      local lock = stage.take(one)
-      local waiting = process(node.url)
-      waiting:run("kept = assert(tokens:acquire{ timeout = 20 })")
-      waiting:begin("return tokens:acquire()")
-      local looking = assert(client.connect(node.url))
-      scene.until_consumers(looking, name, 3)
-      looking:close()
-      node:kill()
-      fails("unreachable", waiting:finish())
-      fails("lost", waiting:run("return kept:held()"))
-      assert_lost(lock)
-      node:restart()
-      local again = {}
-      for i = 1, 2 do again[i] = assert(until_true(function () return (one:acquire{ timeout = 20 }) end, 60)) end
-      fails("busy", one:try_acquire())
-      for i = 1, 2 do assert.is_true(again[i]:verify() and again[i]:release()) end
-      assert.equal(1, #told)
-    end)
   end)
 end)
