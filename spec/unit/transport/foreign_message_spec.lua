@@ -7,6 +7,7 @@
 local Peer = require "spec.support.peer"
 local frames = require "spec.support.frames"
 local lua53 = require "spec.support.lua53"
+local permits = require "spec.unit.tokens.permit_scene"
 local scene = require "spec.unit.locks.rwlock_scene"
 
 local pack = lua53.pack
@@ -102,6 +103,16 @@ for _, way in ipairs(Peer.ways) do
           { channel = claim.channel, body = ("b"):rep(size) }, { channel = claim.channel, body = "b" })
       end
       goes_on()
+    end)
+
+    it("with a long header is read for the numbers behind it", function ()
+      peer = permits.open(way)
+      local op = peer:keep(peer.session:token_semaphore("images", true):acquire(60))
+      local taker = permits.consumes(peer)
+      permits.deliver(peer, taker, { type = "amqplocks.permit", message_id = ("a"):rep(16), headers = {
+        a = ("y"):rep(300), ["x-amqplocks-base"] = 1000, ["x-delivery-count"] = 3 } }, true)
+      permits.welcome(peer, taker)
+      assert.equal(1004, peer:result(op):fence())
     end)
 
     local broken = {
