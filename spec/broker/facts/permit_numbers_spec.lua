@@ -4,12 +4,8 @@
 -- A quorum queue counts how often a permit came back, and tells each consumer with its delivery. So a permit carries
 -- the fencing token of its holder: the base that it was published with, its count, and one. What a queue counts of
 -- messages that are got is in fence_spec.lua.
-local broker = require "spec.support.broker"
 local fences = require "spec.broker.facts.fences"
-local process = require "spec.support.process"
 local scene = require "spec.broker.facts.scene"
-
-local operated_it = broker.operated_it(it, pending)
 
 -- A queue of `count` permits, number 1 to `count`.
 local function permits_of(queue_type, count)
@@ -51,7 +47,6 @@ end
 
 describe("a permit of a quorum queue, taken by consumers,", function ()
   after_each(scene.clear)
-  after_each(process.clear)
 
   it("has no count, or zero, for its first holder", function ()
     local first = take(permits_of("quorum", 1)).permit
@@ -97,25 +92,6 @@ describe("a permit of a quorum queue, taken by consumers,", function ()
     for _ = 1, 2 do assert.equal(fences.BASE + 1, number_of(assert(admin:await("basic.deliver")))) end
     fences.give_back(admin)
     for _ = 1, 2 do assert.is_true(number_of(assert(admin:await("basic.deliver"))) > fences.BASE + 1) end
-  end)
-
-  operated_it("has a larger number when its holder's process was killed", function ()
-    local queue, last = permits_of("quorum", 1), 0
-    for _ = 1, 4 do
-      local holder = process.start()
-      holder:run([[
-        client, scene = require "spec.support.client", require "spec.broker.facts.scene"
-        channel = client.connect():channel()
-        scene.wait_for_token(channel, ...)
-        assert(channel:await("basic.deliver", 20))
-      ]], queue)
-      holder:kill()
-      local heir = take(queue)
-      local number = number_of(heir.permit)
-      assert.is_true(number > last + 1, ("%d after %d"):format(number, last))
-      last = number
-      ENDS["its channel is closed"](heir)
-    end
   end)
 end)
 

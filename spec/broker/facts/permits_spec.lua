@@ -5,6 +5,7 @@
 -- away.
 local broker = require "spec.support.broker"
 local scene = require "spec.broker.facts.scene"
+local single = require "spec.broker.facts.single_active"
 local until_true = require "spec.support.until"
 
 local operated_it = broker.operated_it(it, pending)
@@ -31,26 +32,14 @@ local function fill(queue, count)
   return queue
 end
 
--- One that stands in line for a permit, on a connection of its own. `permit` is what it got.
+local served, asleep, nack = single.served, single.asleep, single.nack
+
+-- One that stands in line for a permit, on a connection of its own.
 local function taker(queue, priority, arguments)
+  if not arguments then return single.join(queue, priority) end
   local channel = scene.channel()
-  if not arguments then return { channel = channel, tag = scene.wait_for_token(channel, queue, priority) } end
   local answer = assert(channel:call{ method = "basic.consume", queue = queue, arguments = arguments })
-  return { channel = channel, tag = answer.consumer_tag }
-end
-
-local function served(self)
-  self.permit = assert(self.channel:await("basic.deliver"))
-  return self
-end
-
-local function asleep(self, queue)
-  scene.barrier(self.channel, queue)
-  return self.channel:silent()
-end
-
-local function nack(self)
-  self.channel:send{ method = "basic.nack", delivery_tag = self.permit.delivery_tag, requeue = true }
+  return { channel = channel, queue = queue, tag = answer.consumer_tag }
 end
 
 -- The way a permit is released: out of the line, the permit back, in one write, and nothing is waited for.
@@ -63,7 +52,7 @@ end
 -- The way a permit is taken out of the world. First out of the line: who stays there gets another.
 local function remove(self)
   self.channel:send{ method = "basic.cancel", consumer_tag = self.tag, no_wait = true }
-  self.channel:send{ method = "basic.ack", delivery_tag = self.permit.delivery_tag }
+  self.channel:send{ method = "basic.ack", delivery_tag = self.delivery.delivery_tag }
   self.channel.client:flush()
 end
 
@@ -101,22 +90,22 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
       local takers = {}
       for i = 1, 3 do
         takers[i] = served(taker(queue))
-        ids[takers[i].permit.properties.message_id] = true
+        ids[takers[i].delivery.properties.message_id] = true
       end
       assert.same({ ["1"] = true, ["2"] = true, ["3"] = true }, ids)
       takers[4] = taker(queue)
-      for i = 1, 4 do assert.is_true(asleep(takers[i], queue)) end
+      for i = 1, 4 do assert.is_true(asleep(takers[i])) end
     end)
 
     it("keep what they are when they are given back and when their holder dies", function ()
       local queue = fill(queue_of(queue_type), 1)
       local one, two, three = served(taker(queue)), taker(queue), taker(queue)
-      local first = one.permit
+      local first = one.delivery
       give_back(one)
       served(two)
       two.channel.client:abort()
       served(three)
-      for _, again in ipairs{ two.permit, three.permit } do
+      for _, again in ipairs{ two.delivery, three.delivery } do
         for _, property in ipairs{ "message_id", "type", "delivery_mode" } do
           assert.equal(first.properties[property], again.properties[property])
         end
@@ -150,7 +139,7 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
         local after = taker(queue)
         give_back(before)
         served(after)
-        assert.is_true(asleep(before, queue))
+        assert.is_true(asleep(before))
         before = after
       end
     end)
@@ -164,8 +153,8 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
         self.tag = "round " .. round
         self.channel:send{ method = "basic.consume", queue = queue, consumer_tag = self.tag }
         assert(self.channel:await("basic.consume-ok"))
-        assert.equal(self.tag, served(self).permit.consumer_tag)
-        assert.is_true(asleep(self, queue))
+        assert.equal(self.tag, served(self).delivery.consumer_tag)
+        assert.is_true(asleep(self))
       end
     end)
 
@@ -178,7 +167,7 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
         scene.barrier(one, queue)
         assert.is_false(one:silent())
         scene.wait_for_token(two, queue)
-        assert.is_true(asleep({ channel = two }, queue))
+        assert.is_true(asleep({ channel = two, queue = queue }))
         two:close()
         one:close()
       end
@@ -195,7 +184,7 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
         if frame.method == "basic.deliver" then frame, has_one = assert(self.channel:next()), true end
         assert.equal("basic.cancel-ok", frame.method)
         until_free(asking, queue, has_one and 0 or 1)
-        assert.is_true(asleep(self, queue))
+        assert.is_true(asleep(self))
         self.channel.client:close()
         until_free(asking, queue, 1)
         assert(asking:channel():call{ method = "queue.purge", queue = queue })
@@ -213,15 +202,15 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
       for i = 1, 2 do
         give_back(holders[i])
         local permit = assert(admin:await("basic.deliver"))
-        assert.equal(holders[i].permit.properties.message_id, permit.properties.message_id)
+        assert.equal(holders[i].delivery.properties.message_id, permit.properties.message_id)
       end
-      assert.is_true(asleep(waiter, queue))
+      assert.is_true(asleep(waiter))
       assert(admin:call{ method = "basic.cancel", consumer_tag = tag })
       admin:send{ method = "basic.ack", delivery_tag = 2, multiple = true }
       admin:close()
       give_back(holders[3])
       served(waiter)
-      assert.equal(holders[3].permit.properties.message_id, waiter.permit.properties.message_id)
+      assert.equal(holders[3].delivery.properties.message_id, waiter.delivery.properties.message_id)
       assert.equal(0, asking:message_count(queue))
     end)
 
@@ -232,12 +221,6 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
       assert.equal(0, asking:message_count(queue))
       give_back(holder)
       until_free(asking, queue, 1)
-    end)
-
-    -- Whoever cannot be asked is described: an operator sees these in the list of consumers.
-    it("can be asked for with arguments that the broker does not know", function ()
-      local queue = fill(queue_of(queue_type), 1)
-      served(taker(queue, nil, { ["x-amqplocks-holder"] = "somebody", ["x-amqplocks-ticket"] = "0123456789abcdef" }))
     end)
 
     operated_it("are listed with their holders", function ()
@@ -338,14 +321,6 @@ end)
 describe("a permit that is held for longer than the broker's consumer timeout", function ()
   after_each(scene.clear)
 
-  -- The timeout is that of channels opened, and on 4.3 of consumers begun, from now on.
-  local function impatient()
-    local set = "[application:set_env(rabbit, Key, Value) || {Key, Value} <- "
-      .. "[{consumer_timeout, %d}, {channel_tick_interval, %d}]]."
-    scene.undo(function () broker.suite:ask(set:format(1800000, 60000)) end)
-    broker.suite:ask(set:format(1000, 50))
-  end
-
   -- One that holds a permit, and one that waits for it.
   local function pair(queue_type)
     local queue = fill(queue_of(queue_type), 1)
@@ -367,7 +342,7 @@ describe("a permit that is held for longer than the broker's consumer timeout", 
 
   operated_it("is the next one's, up to 4.2: its channel is closed with 406", function ()
     if scene.connect():since(4, 3) then pending "of brokers before 4.3" end
-    impatient()
+    scene.impatient(broker.suite)
     for _, queue_type in ipairs{ "classic", "quorum" } do
       local holder, waiter = pair(queue_type)
       assert_closed(holder)
@@ -377,8 +352,8 @@ describe("a permit that is held for longer than the broker's consumer timeout", 
 
   operated_it("is the next one's, from 4.3 if quorum: its consumer is cancelled, or the channel closed", function ()
     if not scene.connect():since(4, 3) then pending "of brokers from 4.3" end
-    impatient()
-    local patient, _, queue = pair "classic"  -- for which there is no such timeout any more
+    scene.impatient(broker.suite)
+    local patient = pair "classic"  -- for which there is no such timeout any more
     local holder, waiter = pair "quorum"
     assert.equal(holder.tag, assert(holder.channel:await("basic.cancel")).consumer_tag)
     goes_to(waiter)
@@ -388,6 +363,6 @@ describe("a permit that is held for longer than the broker's consumer timeout", 
     assert(holder.channel:call{ method = "basic.cancel", consumer_tag = holder.tag })
     assert_closed(holder)
     goes_to(waiter)
-    assert.is_true(asleep(patient, queue))
+    assert.is_true(asleep(patient))
   end)
 end)

@@ -25,12 +25,7 @@ local function empty(queue)
   return table.concat(ids, " ")
 end
 
-local function refused(code, channel, frame)
-  local answer, reason = channel:call(frame)
-  assert.is_nil(answer)
-  assert.equal(code, reason.code)
-  assert.is_nil(reason.connection)
-end
+local refused = scene.refused
 
 describe("a message that is given back", function ()
   after_each(scene.clear)
@@ -98,28 +93,6 @@ describe("a bell of length one that drops its head", function ()
     put(channel, bell, "1")
     assert.equal("present", prober:probe(bell, { expiration = "0" }))
     assert.equal("", empty(bell))
-  end)
-
-  it("gives one to everybody who waits, and keeps one more", function ()
-    local bell, channel, waiters = scene.queue(LENGTH_ONE), scene.channel():confirm(), {}
-    for i = 1, 3 do
-      waiters[i] = scene.channel()
-      scene.wait_for_token(waiters[i], bell)
-    end
-    for _, id in ipairs{ "1", "2", "3", "4", "5" } do put(channel, bell, id) end
-    for i = 1, 3 do assert.equal(tostring(i), assert(waiters[i]:await("basic.deliver")).properties.message_id) end
-    assert.equal("5", empty(bell))
-  end)
-
-  it("drops a token that is given back before another one", function ()
-    local bell, channel, asking = scene.queue(LENGTH_ONE), scene.channel():confirm(), scene.connect()
-    put(channel, bell, "1")
-    local token = get(channel, bell)
-    put(channel, bell, "2")
-    channel:send{ method = "basic.nack", delivery_tag = token.delivery_tag, requeue = true }
-    scene.barrier(channel, bell)
-    assert.equal(1, asking:message_count(bell))
-    assert.equal("2", empty(bell))
   end)
 end)
 

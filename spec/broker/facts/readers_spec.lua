@@ -56,10 +56,7 @@ local function no_reader(prober, key)
 end
 
 local function refused(code, class_id, method_id, channel, frame)
-  local answer, reason = channel:call(frame)
-  assert.is_nil(answer)
-  assert.same({ code, class_id, method_id }, { reason.code, reason.class_id, reason.method_id })
-  assert.is_nil(reason.connection)
+  scene.refused(code, channel, frame, class_id, method_id)
 end
 
 describe("a look at the door (queue.delete, if unused and if empty)", function ()
@@ -290,24 +287,6 @@ describe("a reader and a writer that come at the same time", function ()
     end
     assert.is_true(inside.reader > 0 and inside.writer > 0, "some never got in")
   end)
-
-  it("see each other without fail when one is there first", function ()
-    local reading, writing, prober = scene.connect(), scene.connect(), scene.channel():confirm()
-    local key, door = scene.name(), scene.name()
-    for _ = 1, 30 do
-      local reader, writer = reading:channel(), writing:channel()
-      local name = enter(reader, key)
-      scene.hold(writer, door)
-      assert.is_false(no_reader(prober, key))
-      refused(405, 50, 40, reading:channel(), look(door))
-      assert(reader:call{ method = "queue.delete", queue = name })
-      assert.is_true(no_reader(prober, key))
-      assert(writer:call{ method = "queue.delete", queue = door })
-      assert.is_table(reader:call(look(door)))
-      reader:close()
-      writer:close()
-    end
-  end)
 end)
 
 describe("a writer that becomes a reader", function ()
@@ -391,19 +370,6 @@ describe("a bell that those who wait make themselves", function ()
     end
   end)
 
-  it("gives a token that is ready to who declares it again, after the answers", function ()
-    local bell, connection = scene.name(), scene.connect()
-    assert(connection:channel():call(declare(bell)))
-    scene.ring(bell)
-    for _ = 1, 20 do
-      local channel = connection:channel()
-      stand(channel, bell)
-      assert(channel:await("basic.deliver"))
-      channel:close()
-      until_true(function () return connection:message_count(bell) == 1 end)
-    end
-  end)
-
   it("melts tokens that are given back, by nack or by death, into one", function ()
     local bell, asking, holders = scene.name(), scene.connect(), {}
     for i = 1, 3 do
@@ -423,15 +389,5 @@ describe("a bell that those who wait make themselves", function ()
     until_true(function ()
       return assert(asking:channel():call(declare(bell))).consumer_count == 0 and asking:message_count(bell) == 1
     end)
-  end)
-
-  it("is refused when it was made with other arguments: 406, on that channel only", function ()
-    local bell, connection = scene.name(), scene.connect()
-    assert(connection:channel():call(declare(bell)))
-    for name, value in pairs{ ["x-expires"] = 60001, ["x-max-length"] = 2, ["x-overflow"] = "reject-publish" } do
-      refused(406, 50, 10, connection:channel(), declare(bell, { [name] = value }))
-    end
-    refused(406, 50, 10, connection:channel(), declare(scene.queue()))
-    assert.is_table(connection:channel():call(declare(bell)))
   end)
 end)

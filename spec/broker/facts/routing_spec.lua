@@ -30,37 +30,12 @@ describe("readers bound to amq.direct", function ()
     assert.equal("absent", routed(prober, "amq.direct", key))
     local first, first_channel = reader("amq.direct", key)
     assert.equal("present", routed(prober, "amq.direct", key))
+    assert.equal("absent", routed(prober, "amq.direct", scene.name()))
     local second, second_channel = reader("amq.direct", key)
     assert(first_channel:call{ method = "queue.delete", queue = first })
     assert.equal("present", routed(prober, "amq.direct", key))
     assert(second_channel:call{ method = "queue.delete", queue = second })
     assert.equal("absent", routed(prober, "amq.direct", key))
-  end)
-
-  it("are not seen under another key", function ()
-    reader("amq.direct", scene.name())
-    assert.equal("absent", routed(scene.channel():confirm(), "amq.direct", scene.name()))
-  end)
-
-  it("vanish when they die", function ()
-    local key, prober = scene.name(), scene.channel():confirm()
-    local _, channel = reader("amq.direct", key)
-    assert.equal("present", routed(prober, "amq.direct", key))
-    channel.client:abort()
-    until_true(function () return routed(prober, "amq.direct", key) == "absent" end)
-  end)
-
-  it("keep none of the probes if they are of length zero, and every one if they are plain", function ()
-    local key, channel, prober = scene.name(), scene.channel(), scene.channel():confirm()
-    local plain, zero = scene.name(), scene.name()
-    assert(channel:call{ method = "queue.declare", queue = plain, exclusive = true })
-    assert(channel:call(scene.holder(zero)))
-    for _, queue in ipairs{ plain, zero } do
-      assert(channel:call{ method = "queue.bind", queue = queue, exchange = "amq.direct", routing_key = key })
-    end
-    for _ = 1, 5 do assert.equal("present", routed(prober, "amq.direct", key)) end
-    assert.equal(5, channel.client:message_count(plain))
-    assert.equal(0, channel.client:message_count(zero))
   end)
 
   it("cannot lose their exchange: 403", function ()

@@ -5,6 +5,7 @@
 -- queues of a lock as the library declares them, and an operator.
 --
 --     after_each(scene.clear)
+local luassert = require "luassert"
 local client = require "spec.support.client"
 local until_true = require "spec.support.until"
 
@@ -117,6 +118,24 @@ end
 function scene.ring(bell)
   local channel = scene.channel():confirm()
   assert(scene.publish(channel, { routing_key = bell, properties = { delivery_mode = 2 } }) == "basic.ack")
+end
+
+--- A consumer timeout of one second on a node, for channels opened, and on 4.3 for consumers begun, from now on.
+function scene.impatient(node)
+  local set = "[application:set_env(rabbit, Key, Value) || {Key, Value} <- "
+    .. "[{consumer_timeout, %d}, {channel_tick_interval, %d}]]."
+  scene.undo(function () node:ask(set:format(1800000, 60000)) end)
+  node:ask(set:format(1000, 50))
+end
+
+--- Asserts that the broker closes the channel with this code for this frame, and not the connection; with the ids of a
+-- class and a method, if given.
+function scene.refused(code, channel, frame, class_id, method_id)
+  local answer, reason = channel:call(frame)
+  assert(not answer, frame.method .. " was not refused")
+  luassert.same({ code, class_id or reason.class_id, method_id or reason.method_id },
+    { reason.code, reason.class_id, reason.method_id })
+  luassert.is_nil(reason.connection)
 end
 
 return scene

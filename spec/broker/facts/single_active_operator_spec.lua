@@ -156,17 +156,9 @@ end)
 describe("a lock held for longer than the broker's consumer timeout", function ()
   after_each(scene.clear)
 
-  -- The timeout is that of channels opened, and on 4.3 of consumers begun, from now on.
-  local function impatient()
-    local set = "[application:set_env(rabbit, Key, Value) || {Key, Value} <- "
-      .. "[{consumer_timeout, %d}, {channel_tick_interval, %d}]]."
-    scene.undo(function () node:ask(set:format(1800000, 60000)) end)
-    node:ask(set:format(1000, 50))
-  end
-
   operated_it("is the next one's, up to 4.2: the holder's channel is closed with 406, who waits is not", function ()
     if scene.connect():since(4, 3) then pending "of brokers before 4.3" end
-    impatient()
+    scene.impatient(node)
     local queue = single.queue()
     local holder, waiter = served(join(queue)), join(queue)
     local answer, reason = holder.channel:next(SECONDS)
@@ -178,7 +170,7 @@ describe("a lock held for longer than the broker's consumer timeout", function (
 
   operated_it("is kept from 4.3 on: a quorum queue's consumer is cancelled at the timeout, this one is not", function ()
     if not scene.connect():since(4, 3) then pending "of brokers from 4.3" end
-    impatient()
+    scene.impatient(node)
     local queue, control = single.queue(), scene.queue{ durable = true, arguments = { ["x-queue-type"] = "quorum" } }
     local holder, waiter = served(join(queue)), join(queue)
     for _ = 1, 2 do

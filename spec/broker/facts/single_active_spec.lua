@@ -18,14 +18,6 @@ local function works(channel)
   return channel:call({ method = "basic.qos", prefetch_count = 1 }, SECONDS) ~= nil
 end
 
--- Asserts that the broker closes the channel with this code for this frame, and not the connection.
-local function assert_refused(code, channel, frame)
-  local answer, reason = channel:call(frame, SECONDS)
-  assert.is_nil(answer)
-  assert.equal(code, reason.code)
-  assert.is_nil(reason.connection)
-end
-
 describe("the queue of a lock", function ()
   after_each(scene.clear)
 
@@ -63,19 +55,11 @@ describe("the queue of a lock", function ()
     for name, value in pairs{ ["x-single-active-consumer"] = false, ["x-max-length"] = 2, ["x-expires"] = 600001,
         ["x-queue-type"] = "quorum", ["x-message-ttl"] = 600000 } do
       local channel = holder.channel.client:channel()
-      assert_refused(406, channel, single.declaration(queue, { [name] = value }))
+      scene.refused(406, channel, single.declaration(queue, { [name] = value }))
     end
     assert.is_true(asleep(holder))
     release(holder)
     assert.same({ 1, 0 }, single.counts(queue))
-  end)
-
-  it("keeps one token, however many are published", function ()
-    local queue = single.queue(true)
-    for _ = 1, 5 do
-      scene.ring(queue)
-      assert.same({ 1, 0 }, single.counts(queue))
-    end
   end)
 
   it("tells, when declared passively, how many tokens are ready and how many consume, active or not", function ()
@@ -94,9 +78,9 @@ describe("the queue of a lock", function ()
   it("cannot be consumed exclusively, held or free: 403 closes the asking channel", function ()
     local queue, other = single.queue(), scene.connect()
     local exclusively = { method = "basic.consume", queue = queue, exclusive = true }
-    assert_refused(403, other:channel(), exclusively)
+    scene.refused(403, other:channel(), exclusively)
     local holder = served(join(queue))
-    assert_refused(403, other:channel(), exclusively)
+    scene.refused(403, other:channel(), exclusively)
     assert.is_true(works(other:channel()))
     assert.is_true(asleep(holder))
   end)

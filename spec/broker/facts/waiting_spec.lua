@@ -3,30 +3,10 @@
 
 -- Consumers as waiters, tokens (messages) that wake them, and the notices that consumers get.
 local scene = require "spec.broker.facts.scene"
+local single = require "spec.broker.facts.single_active"
 local until_true = require "spec.support.until"
 
--- A waiter on a connection of its own, in line when this returns. Its token, if any, is `delivery`.
-local function waiter(bell, priority)
-  local channel = scene.channel()
-  return { channel = channel, tag = scene.wait_for_token(channel, bell, priority) }
-end
-
--- Gives the token back the way the library does: first out of the line, then the token.
-local function give_back(self)
-  self.channel:send{ method = "basic.cancel", consumer_tag = self.tag }
-  self.channel:send{ method = "basic.nack", delivery_tag = self.delivery.delivery_tag, requeue = true }
-  assert(self.channel:await("basic.cancel-ok"))
-end
-
-local function woken(self)
-  self.delivery = assert(self.channel:await("basic.deliver"))
-  return self
-end
-
-local function asleep(self, bell)
-  scene.barrier(self.channel, bell)
-  return self.channel:silent()
-end
+local waiter, woken, asleep, give_back = single.join, single.served, single.asleep, single.release
 
 for _, queue_type in ipairs{ "classic", "quorum" } do
   describe("waiters on a " .. queue_type .. " bell", function ()
@@ -42,7 +22,7 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
       for i = 1, 10 do
         scene.ring(bell)
         woken(line[i])
-        for later = i + 1, 10 do assert.is_true(asleep(line[later], bell)) end
+        for later = i + 1, 10 do assert.is_true(asleep(line[later])) end
       end
     end)
 
@@ -51,18 +31,6 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
       for _, next_one in ipairs{ high, low, none } do
         scene.ring(bell)
         woken(next_one)
-      end
-    end)
-
-    it("get a token that another gives back, who is not served with it again", function ()
-      scene.ring(bell)
-      local before = woken(waiter(bell))
-      for _ = 1, 20 do
-        local after = waiter(bell)
-        give_back(before)
-        woken(after)
-        assert.is_true(asleep(before, bell))
-        before = after
       end
     end)
 
@@ -80,7 +48,7 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
       surplus(woken(second), 1)
       scene.ring(bell)
       woken(second)
-      assert.is_true(asleep(first, bell))
+      assert.is_true(asleep(first))
     end)
 
     it("are told by basic.cancel when the bell is deleted, with a token in hand or without", function ()
@@ -197,40 +165,4 @@ describe("whether a token is ready", function ()
       end
     end)
   end
-end)
-
-describe("a waiter that cancels while a token is on its way", function ()
-  after_each(scene.clear)
-
-  it("gets it before cancel-ok or not at all, and no token is lost", function ()
-    local bell, ringer, asking = scene.queue(), scene.channel(), scene.connect()
-    for _ = 1, 30 do
-      local self = waiter(bell)
-      ringer:publish{ routing_key = bell }
-      ringer.client:flush()
-      self.channel:send{ method = "basic.cancel", consumer_tag = self.tag }
-      local frame, served = assert(self.channel:next()), false
-      if frame.method == "basic.deliver" then frame, served = assert(self.channel:next()), true end
-      assert.equal("basic.cancel-ok", frame.method)
-      until_true(function () return asking:message_count(bell) == (served and 0 or 1) end)
-      assert.is_true(asleep(self, bell))
-      self.channel.client:close()
-      until_true(function () return asking:message_count(bell) == 1 end)
-      assert(asking:channel():call{ method = "queue.purge", queue = bell })
-    end
-  end)
-
-  it("with the token in hand can give it back and get it again at once", function ()
-    local bell = scene.queue()
-    scene.ring(bell)
-    local self = woken(waiter(bell))
-    for _ = 1, 30 do
-      give_back(self)
-      self.tag = scene.wait_for_token(self.channel, bell)
-      self.channel:send{ method = "queue.declare", queue = bell, passive = true }
-      self.delivery = assert(self.channel:next())
-      assert.equal("basic.deliver", self.delivery.method)
-      assert.equal("queue.declare-ok", assert(self.channel:next()).method)
-    end
-  end)
 end)
