@@ -3,14 +3,14 @@
 
 -- The queues are the interface: software that shares only the specification with this library (pika, in
 -- spec/support/foreign.py) locks and administers beside it.
-local amqplocks = require "amqplocks"
 local client = require "spec.support.client"
 local python = require "spec.support.python"
-local scene = require "spec.broker.facts.scene"
+local scene = require "spec.broker.admin_scene"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
 local unpack = table.unpack or unpack
+local slot, holder, names, failed = scene.slot, scene.holder, scene.names, stage.fails
 
 -- The foreign client: foreign("declare", "q", "durable") gives its answer.
 local foreign = {}
@@ -50,45 +50,24 @@ local function new_foreign()
   local self = setmetatable({ input = assert(io.open(fifo, "w")), output = output }, foreign)
   os.remove(fifo)
   self.pid = assert(output:read("*l"))
-  scene.undo(function () self:close() end)
+  stage.undo(function () self:close() end)
   return self
 end
 
 describe("beside a foreign client", function ()
   local name, conn, admin, raw, their
 
-  local function slot(i) return ("%s-%d-A"):format(name, i) end
-  local function holder(i) return ("%s-%d-B"):format(name, i) end
-
-  local function names(message, ...)
-    for _, part in ipairs{ ... } do
-      assert.truthy(message:find(part, 1, true), ("%q is not in: %s"):format(part, message))
-    end
-  end
-
-  local function failed(code, ...)
-    local result, message, got = ...
-    assert.is_nil(result)
-    assert.equal(code, got)
-    return message
-  end
-
   before_each(function ()
-    name = client.unique("interop")
-    raw = scene.connect()
-    scene.undo(function ()
-      local sweeper = assert(client.connect())
-      for i = 1, 5 do sweeper:delete(slot(i)) end
-      sweeper:delete(holder(1))
-      sweeper:delete(name .. ".semaphore")
-      sweeper:close()
+    name, raw = scene.begin()
+    stage.undo(function () -- if it is still there
+      for _, queue in ipairs{ holder(1), name .. ".semaphore" } do client.shared():delete(queue) end
     end)
-    conn = assert(amqplocks.connect())
-    scene.undo(function () conn:close() end)
+    conn = stage.connect()
     admin = conn:admin(name)
     their = new_foreign()
   end)
-  after_each(scene.clear)
+  after_each(stage.clear)
+  teardown(stage.check)
 
   it("that holds a slot, a client takes the next, and the first when it is free", function ()
     assert.equal(3, admin:create(3))
