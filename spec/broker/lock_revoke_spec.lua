@@ -96,12 +96,6 @@ for _, kind in ipairs{ "mutex", "read", "write" } do
       held:release()
     end)
 
-    it("needs options that there are", function()
-      local where = ({ mutex = "revoke", read = "revoke_readers", write = "revoke_writer" })[kind]
-      assert.error_matches(function() revoke(conn, kind, name, { slots = 3 }) end, where .. ": ", 1, true)
-      assert.error_matches(function() revoke(conn, kind, name, { wait = -1 }) end, where .. ": option wait", 1, true)
-    end)
-
     operated_it("in an alarm tells that nobody can be asked", function()
       local lock = gate.take(kind, name, nil, conn)
       stage.alarm("memory", conn)

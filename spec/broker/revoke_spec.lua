@@ -34,17 +34,6 @@ describe("a holder that is asked by a message from whoever", function()
     assert.is_true(lock:revoked() and other:revoked())
   end)
 
-  it("knows it while a second process of it computes, and lets go", function()
-    local name = stage.semaphore(1)
-    local holding = stage.process(name)
-    holding:run("lock = assert(sem:try_acquire())")
-    holding:begin("while not lock:revoked() do end return lock:held(), lock:release()")
-    assert.equal("present", stage.client():probe(stage.holder(name, 1), { type = REVOKE }))
-    local held, released = holding:finish()
-    assert.is_true(held and released)
-    assert.is_true(stage.free(name, 1))
-  end)
-
   it("is told nothing that was meant for the holder before it", function()
     local name = stage.semaphore(1)
     local conn, asking = stage.connect(), stage.client()
@@ -100,20 +89,15 @@ describe("an administrator", function()
       assert.is_true(stage.held(name, 2))
     end)
 
-    it("waits until the holder has let go, having computed", function()
-      local holding = holder()
-      obeys(holding)
-      assert.is_true(admin:revoke(1, { wait = 20 }))
-      assert.is_true(stage.free(name, 1))
-      has_obeyed(holding)
-    end)
-
-    it("waits as long as the admin's own options say, if the call does not", function()
-      local holding = holder()
-      obeys(holding)
-      assert.is_true(conn:admin(name, { wait = 20 }):revoke(1))
-      assert.is_true(stage.free(name, 1))
-      has_obeyed(holding)
+    it("waits until the holder has let go, as long as the call or the admin's own options say", function()
+      for _, ask in ipairs{ function() return admin:revoke(1, { wait = 20 }) end,
+        function() return conn:admin(name, { wait = 20 }):revoke(1) end } do
+        local holding = holder()
+        obeys(holding)
+        assert.is_true(ask())
+        assert.is_true(stage.free(name, 1))
+        has_obeyed(holding)
+      end
     end)
 
     it("is told who does not let go, and takes nothing away", function()
@@ -142,13 +126,6 @@ describe("an administrator", function()
       assert.is_true(admin:revoke(3, { wait = 20 }))
       assert.is_true(stage.free(name, 3))
       has_obeyed(holding)
-    end)
-
-    it("can ask itself", function()
-      local lock = stage.take(conn:semaphore(name))
-      assert.is_true(admin:revoke(1))
-      until_true(function() return lock:revoked() end)
-      assert.is_true(lock:verify() and stage.held(name, 1))
     end)
 
     it("waits for a holder that is killed instead", function()
@@ -212,35 +189,32 @@ describe("an administrator", function()
       end
       for _, bad in ipairs{ 0, -1, 1.5, 65536, 0 / 0, math.huge, "1", true, {} } do throws("revoke: the slot", bad) end
       throws "revoke: the slot"
-      throws("revoke: unknown option", 1, { force = true })
-      throws("revoke: option wait", 1, { wait = -1 })
-      throws("revoke: options", 1, 5)
     end)
   end)
 
   describe("who removes slots", function()
     local function everybody() return holder(), holder(), (holder()) end
 
-    for action, act in pairs{
-      remove = function(options) return admin:remove(2, options) end,
-      resize = function(options) return admin:resize(1, options) end,
-    } do
-      it("asks their holders once: " .. action, function()
-        local first, second, third = everybody()
-        assert.equal(1, act{ revoke = true })
-        obeys(second)
-        obeys(third)
-        has_obeyed(second)
-        has_obeyed(third)
-        assert.is_true(stage.free(name, 2) and stage.free(name, 3))
-        assert.is_true(first:run("return lock:verify() and not lock:revoked()"))
-      end)
+    it("asks their holders once", function()
+      local first, second, third = everybody()
+      assert.equal(1, admin:remove(2, { revoke = true }))
+      obeys(second)
+      obeys(third)
+      has_obeyed(second)
+      has_obeyed(third)
+      assert.is_true(stage.free(name, 2) and stage.free(name, 3))
+      assert.is_true(first:run("return lock:verify() and not lock:revoked()"))
+    end)
 
+    for action, act in pairs{
+      remove = function() return admin:remove(2, { revoke = true, wait = 20 }) end,
+      resize = function() return admin:resize(1, { revoke = true, wait = 20 }) end,
+    } do
       it("waits until they have let go: " .. action, function()
         local first, second, third = everybody()
         obeys(second)
         obeys(third)
-        assert.equal(1, act{ revoke = true, wait = 20 })
+        assert.equal(1, act())
         assert.is_true(stage.free(name, 2) and stage.free(name, 3) and stage.held(name, 1))
         has_obeyed(second)
         has_obeyed(third)
@@ -363,23 +337,6 @@ describe("an administrator", function()
       assert.same({ true, false, true, true }, { had, before, after, revoked })
       assert.is_true(stage.free(name, 1))
     end)
-  end)
-
-  it("hears of it in its log, once", function()
-    local lines = {}
-    local holding = stage.connect(nil, { log = function(level, text) table.insert(lines, level .. ": " .. text) end })
-    local sem = holding:semaphore(name)
-    local lock = stage.take(sem)
-    for _ = 1, 3 do assert.is_true(admin:revoke(1)) end
-    until_true(function() return lock:revoked() end)
-    assert(lock:verify())
-    assert(stage.take(sem):release()) -- a call that waits fetches the news
-    local told = 0
-    for _, line in ipairs(lines) do
-      local notice = ('info: an administrator asks the holder of "%s-1-B"'):format(name)
-      if line:find(notice, 1, true) then told = told + 1 end
-    end
-    assert.equal(1, told)
   end)
 end)
 
