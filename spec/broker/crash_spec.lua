@@ -198,28 +198,13 @@ describe("the child of a fork", function()
       assert_untouched(parent, name)
     end)
 
-    test("may collect what its parent opened, " .. how, function()
+    test("may collect and close what its parent opened, and end, and Lua with it, " .. how, function()
       local parent, name = forking(url, options)
-      assert.equal(0, parent:run("return in_child(function() lock = nil collectgarbage() collectgarbage() end)"))
-      assert.equal(0, parent:run([[
-        return in_child(function()
-          lock, sem, admin, conn = nil, nil, nil, nil
-          collectgarbage()
-          collectgarbage()
-        end)
-      ]]))
-      assert_untouched(parent, name)
-    end)
-
-    test("may end, and Lua with it, " .. how, function()
-      local parent, name = forking(url, options)
-      assert.equal(0, parent:run("return in_child(function() os.exit(0) end)"))
-      assert.equal(0, parent:run("return in_child(function() os.exit(0, true) end)"))
-      assert_untouched(parent, name)
-    end)
-
-    test("may close what its parent opened, " .. how, function()
-      local parent, name = forking(url, options)
+      for _, act in ipairs{ "lock = nil collectgarbage() collectgarbage()",
+        "lock, sem, admin, conn = nil, nil, nil, nil collectgarbage() collectgarbage()", "os.exit(0)",
+        "os.exit(0, true)" } do
+        assert.equal(0, parent:run("return in_child(function() " .. act .. " end)"), act)
+      end
       assert.same({ true, 0 }, { parent:run("return in_child(function() return conn:close() end)") })
       assert_untouched(parent, name)
     end)
