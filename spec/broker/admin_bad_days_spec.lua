@@ -4,125 +4,51 @@
 -- Administering while other clients interfere, the broker refuses, or the administrator dies. The rules: no action
 -- waits beyond its timeout, the administrators' mutex is never left behind, the resulting state can be read and
 -- finished, and no holder is affected.
-local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
+local facts = require "spec.broker.facts.scene"
+local process = require "spec.support.process"
 local relay = require "spec.support.relay"
-local scene = require "spec.broker.facts.scene"
+local scene = require "spec.broker.admin_scene"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
 local operated_it, operated_describe = broker.operated_it(it, pending), broker.operated_it(describe, pending)
+local slot, holder, mutex, standing, row, mutex_is_free, names, connect, failed = scene.slot, scene.holder, scene.mutex,
+  scene.standing, scene.row, scene.mutex_is_free, scene.names, stage.connect, stage.fails
 
-local function new_relay()
-  local between = relay.new()
-  scene.undo(function () between:close() end)
-  return between
-end
-
--- Other processes ---------------------------------------------------------------------------------------------------
-
-local function quote(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
-
-local process = {}
-process.__index = process
-
---- Runs a script in another process. What it prints is read with :line().
-local function start(script, url)
-  local lua = quote(os.getenv "LUA" or "lua5.4")
-  local command = ("AMQP_URL=%s; export AMQP_URL; echo $$; exec %s -e %s 2>&1"):format(
-    quote(url or os.getenv "AMQP_URL"), lua, quote(script))
-  local pipe = assert(io.popen(("exec timeout -s KILL 200 sh -c %s"):format(quote(command))))
-  local self = setmetatable({ pipe = pipe, pid = pipe:read("*l") }, process)
-  scene.undo(function () self:kill() end)
-  return self
-end
-
-function process:line() return self.pipe:read("*l") end
-
-function process:kill()
-  if not self.pipe then return end
-  os.execute("kill -KILL " .. self.pid .. " 2>/dev/null")
-  self.pipe:close()
-  self.pipe = nil
-end
-
--- One act of administration, the result of which it prints: a number, or a code and a message. It is patient with the
--- broker, as it hears nothing while a test has an operator called.
+-- One act of administration, of which other:finish() gives the result; the connection is collected then. It is patient
+-- with the broker, as it hears nothing while a test has an operator called.
 local ACT = [[
-  local amqplocks = require "amqplocks"
-  local conn = assert(amqplocks.connect(nil, { timeout = %g, heartbeat = 300 }))
-  local result, message, code = conn:admin(%q, { timeout = 150 }):%s
-  print(result or code)
-  print(message)
+  local function act(url)
+    local conn = assert(require("amqplocks").connect(url, { timeout = %g, heartbeat = 300 }))
+    return conn:admin(%q, { timeout = 150 }):%s
+  end
+  local result, message, code = act(...)
+  for _ = 1, 2 do collectgarbage() end
+  return result, message, code
 ]]
+
+after_each(stage.clear)
+teardown(stage.check)
 
 describe("administering", function ()
   local name, conn, admin, raw
 
-  local function slot(i) return ("%s-%d-A"):format(name, i) end
-  local function holder(i) return ("%s-%d-B"):format(name, i) end
-  local function mutex() return name .. "-admin" end
-
-  local function connect(url)
-    local new = assert(amqplocks.connect(url))
-    scene.undo(function () new:close() end)
-    return new
-  end
-
-  local function administrator(call, url, timeout) return start(ACT:format(timeout or 100, name, call), url) end
-
-  -- By probing, since there may be many.
-  local function standing(last)
-    local found = {}
-    for i = 1, last or 20 do
-      if raw:probe(slot(i)) ~= "absent" then table.insert(found, i) end
-    end
-    return found
-  end
-
-  local function row(from, to)
-    local numbers = {}
-    for i = from, to do table.insert(numbers, i) end
-    return numbers
-  end
-
-  local function mutex_is_free()
-    return until_true(function () return not raw:exists(mutex()) end)
-  end
-
-  local function sweep(last, options)
-    local sweeper = assert(client.connect(nil, options))
-    local channel = sweeper:channel()
-    for i = 1, last do channel:send{ method = "queue.delete", queue = slot(i) } end
-    channel:send{ method = "queue.delete", queue = name .. "-bell" }
-    channel:send{ method = "queue.delete", queue = name .. "-admin-bolt" }
-    for _ = 1, last + 2 do assert(channel:await("queue.delete-ok", 20)) end
-    sweeper:close()
-  end
-
-  local function names(message, ...)
-    for _, part in ipairs{ ... } do
-      assert.truthy(message:find(part, 1, true), ("%q is not in: %s"):format(part, message))
-    end
-  end
-
-  local function failed(code, ...)
-    local result, message, got = ...
-    assert.is_nil(result)
-    assert.equal(code, got)
-    names(message, code .. ": ")
-    return message
-  end
-
   before_each(function ()
-    name = client.unique("bad-days")
-    raw = scene.connect()
-    scene.undo(function () sweep(20) end)
+    name, raw = scene.begin()
     conn = connect()
     admin = conn:admin(name)
   end)
-  after_each(scene.clear)
+
+  -- Begins an act in another process, behind a relay. `url`: the broker as another user.
+  local function administrator(call, url, timeout, other)
+    local between = relay.new()
+    other = other or process.start()
+    stage.undo(function () between:close() end)
+    between.url = url and url:gsub(":%d+$", between.url:match ":%d+$") or between.url
+    return other:begin(ACT:format(timeout or 100, name, call), between.url), between
+  end
 
   -- A stop for the relay, at the n-th frame that is asked for.
   local function nth(n, wanted)
@@ -141,24 +67,37 @@ describe("administering", function ()
 
   local function wants_mutex(frame) return frame.method == "queue.declare" and frame.queue == mutex() end
 
+  -- Begins an act, and kills its process after the n-th frame that is asked for: the broker does what it asked, and the
+  -- administrator sees no answer. Returns whether it came so far. `other`: a process that goes on; its connection ends
+  -- as if it were killed.
+  local function kill_at(call, n, wanted, other)
+    local one, between = administrator(call, nil, nil, other)
+    local came_so_far = between:run(nth(n, wanted))
+    between:swallow()
+    if not other then one:kill() end
+    between:close()
+    if other then other:finish() end
+    mutex_is_free()
+    return came_so_far
+  end
+
   describe("when another administrator is at work", function ()
     it("waits for it", function ()
       assert.equal(2, admin:create(2))
-      local other = raw:channel()
-      scene.hold(other, mutex())
-      local between = new_relay()
-      local second = administrator("add(1)", between.url)
+      local working = raw:channel()
+      facts.hold(working, mutex())
+      local second, between = administrator "add(1)"
       assert.is_true(between:run(nth(3, wants_mutex)))
       assert.same({ 1, 2 }, standing())
-      other:close()
+      working:close()
       assert.is_false(between:run(nth(1000, wants_mutex)))
-      assert.equal("3", second:line())
+      assert.equal(3, second:finish())
       assert.same({ 1, 2, 3 }, standing())
       mutex_is_free()
     end)
 
     it("gives up in time, says why, and has done nothing", function ()
-      scene.hold(raw:channel(), mutex())
+      facts.hold(raw:channel(), mutex())
       local function gives_up(act)
         local message, seconds = stage.times_out(act, function (why) return why:find "another administrator" end)
         names(message, name, ("%g s"):format(seconds))
@@ -172,31 +111,25 @@ describe("administering", function ()
     -- Else it says "another administrator" until the time is over, and the one to look for does not exist.
     it("tells it from a plain queue by the mutex's name", function ()
       assert(raw:declare(mutex(), { durable = true }))
-      scene.undo(function () raw:delete(mutex()) end)
+      stage.undo(function () stage.delete(name .. "-admin") end)
       names(failed("squatted", admin:create(2, { timeout = 20 })), mutex())
     end)
 
     it("loses no slot to it, and a third sees no gap that stays", function ()
       assert.equal(3, admin:create(3))
-      local script = [[
-        local amqplocks, client = require "amqplocks", require "spec.support.client"
-        local name, mark = %q, %q
-        local raw = client.connect()
-        assert(raw:channel():call{ method = "queue.declare", queue = mark, exclusive = true })
-        print "begun"
-        io.stdout:flush()
-        local admin = assert(amqplocks.connect()):admin(name)
-        for _ = 1, 8 do
-          local more = assert(admin:add(2))
-          local fewer = assert(admin:remove(2))
-          assert(more > 4 and more < 8 and fewer > 2 and fewer < 6)
-        end
-        raw:close()
-        print "done"
-      ]]
-      local marks, others = { name .. "-one", name .. "-two" }, {}
-      for i, mark in ipairs(marks) do others[i] = start(script:format(name, mark)) end
-      for _, other in ipairs(others) do assert.equal("begun", other:line()) end
+      local others = {}
+      for i = 1, 2 do
+        others[i] = stage.process(name)
+        others[i]:begin([[
+          local admin = conn:admin(...)
+          for _ = 1, 4 do
+            local more = assert(admin:add(2))
+            local fewer = assert(admin:remove(2))
+            assert(more > 4 and more < 8 and fewer > 2 and fewer < 6)
+          end
+          return true
+        ]], name)
+      end
       repeat
         local count = until_true(function ()
           local count, message, code = admin:slots()
@@ -204,78 +137,46 @@ describe("administering", function ()
           return count, message
         end)
         assert.is_true(count >= 3 and count <= 7)
-      until not raw:exists(marks[1]) and not raw:exists(marks[2])
-      for _, other in ipairs(others) do assert.equal("done", other:line()) end
+      until others[1]:finished() and others[2]:finished()
+      for _, other in ipairs(others) do assert.is_true(other:finish()) end
       assert.equal(3, admin:slots())
       assert.same({ 1, 2, 3 }, standing())
     end)
   end)
 
   describe("when the administrator is killed", function ()
-    local MANY, MORE = 250, 20 -- slots that it makes, and that may be added
-
-    before_each(function () scene.undo(function () sweep(MANY + MORE) end) end)
-
-    -- Starts an administrator and kills it as soon as the condition holds.
-    local function kill_when(call, condition)
-      local other = administrator(call)
-      until_true(condition)
-      other:kill()
-      mutex_is_free()
-      return standing(MANY)
-    end
-
     it("half-way in creating, leaves a shorter semaphore, which resize finishes", function ()
-      local stood = kill_when(("create(%d)"):format(MANY), function () return raw:exists(slot(40)) end)
-      assert.is_true(#stood >= 40 and #stood < MANY)
-      assert.same(row(1, #stood), stood)
-      assert.equal(#stood, admin:slots())
-      local lock = assert(conn:semaphore(name):try_acquire())
-      assert.equal(#stood + MORE, admin:resize(#stood + MORE))
-      assert.same(row(1, #stood + MORE), standing(MANY + MORE))
+      kill_at("create(60)", 40, is_slot_method "queue.declare")
+      scene.sweep(60)
+      assert.same(row(1, 40), standing(60))
+      assert.equal(40, admin:slots())
+      local lock = stage.take(conn:semaphore(name))
+      assert.equal(60, admin:resize(60))
+      assert.same(row(1, 60), standing(62))
       assert(lock:release())
     end)
 
     it("half-way in destroying, leaves a shorter semaphore, which can be destroyed", function ()
-      assert.equal(MANY, admin:create(MANY))
-      local stood = kill_when("destroy()", function () return not raw:exists(slot(MANY - 40)) end)
-      assert.is_true(#stood > 0 and #stood < MANY - 40)
-      assert.same(row(1, #stood), stood)
-      assert.equal(#stood, admin:slots())
+      assert.equal(20, admin:create(20))
+      kill_at("destroy()", 8, is_slot_method "queue.delete")
+      assert.same(row(1, 12), standing())
+      assert.equal(12, admin:slots())
       assert.is_true(admin:destroy())
-      assert.same({}, standing(MANY))
+      assert.same({}, standing())
     end)
 
-    -- After the third of five deletions.
-    local function half_removed()
-      assert.equal(8, admin:resize(8))
-      local between = new_relay()
-      local other = administrator("remove(5, { ascending = true })", between.url)
-      assert.is_true(between:run(nth(3, is_slot_method "queue.delete")))
-      between:swallow()
-      other:kill()
-      between:close()
-      mutex_is_free()
-      assert.same({ 1, 2, 3, 7, 8 }, standing())
-      names(failed("conflict", admin:slots()), slot(4), slot(8))
-      names(failed("conflict", admin:add(1)), slot(4), slot(7))
-    end
-
-    it("half-way in removing upwards, leaves a gap, which repair closes", function ()
-      half_removed()
-      assert.equal(8, admin:repair())
-      assert.same(row(1, 8), standing())
+    it("half-way in removing upwards, leaves a gap, which repair closes and resize settles", function ()
+      for finish, count in pairs{ [function () return admin:repair() end] = 8,
+        [function () return admin:resize(3) end] = 3, [function () return admin:resize(10) end] = 10 } do
+        assert.equal(8, admin:resize(8))
+        kill_at("remove(5, { ascending = true })", 3, is_slot_method "queue.delete")
+        assert.same({ 1, 2, 3, 7, 8 }, standing())
+        names(failed("conflict", admin:slots()), slot(4), slot(8))
+        names(failed("conflict", admin:add(1)), slot(4), slot(7))
+        assert.equal(count, finish())
+        assert.same(row(1, count), standing())
+      end
     end)
-
-    it("half-way in removing upwards, leaves a gap, which resize settles", function ()
-      half_removed()
-      assert.equal(3, admin:resize(3))
-      assert.same({ 1, 2, 3 }, standing())
-      half_removed()
-      assert.equal(10, admin:resize(10))
-      assert.same(row(1, 10), standing())
-    end)
-
 
     for _, case in ipairs{
       { before = 0, call = "create(2)", after = 2 },
@@ -284,18 +185,12 @@ describe("administering", function ()
     } do
       -- Each step is a request that the broker does and the administrator sees no answer to.
       it("at any step, can be followed by another: " .. case.call, function ()
-        local step, half_way = 0, {}
+        local step, half_way, other = 0, {}, process.start()
         repeat
           step = step + 1
           admin:resize(case.before)
           if case.gap then raw:delete(slot(case.gap)) end
-          local between = new_relay()
-          local other = administrator(case.call, between.url)
-          local came_so_far = between:run(nth(step, relay.is_request))
-          between:swallow()
-          other:kill()
-          between:close()
-          mutex_is_free()
+          local came_so_far = kill_at(case.call, step, relay.is_request, other)
           local stood = standing()
           half_way[#stood] = true
           if not case.gap then assert.same(row(1, #stood), stood) end
@@ -311,43 +206,31 @@ describe("administering", function ()
 
   it("for longer than it may, lets the mutex go and works on", function ()
     local many = 1000
-    scene.undo(function () sweep(many) end)
-    names(failed("timeout", admin:create(many, { timeout = 0.2 })), name, "0.2 s")
+    scene.sweep(many)
+    local message, seconds = stage.times_out(function (time) return admin:create(many, { timeout = time }) end,
+      function (why) return why:find("resize(1000)", 1, true) end)
+    names(message, name, ("%g s"):format(seconds))
     mutex_is_free()
-    local stood = #standing(many)
-    assert.is_true(stood < many)
-    assert.equal(stood, admin:slots())
+    assert.is_true(admin:slots() < many)
     assert.equal(2, admin:resize(2))
     assert.same({ 1, 2 }, standing())
   end)
 
-  describe("when the broker falls silent half-way", function ()
-    -- It gets the mutex and two of ten declares, answers those, and hears no more.
-    local function silenced(call, timeout)
-      local between = new_relay()
-      local other = administrator(call, between.url, timeout)
+  -- It gets the mutex and two of ten declares, is answered those, and hears no more.
+  for whose, case in pairs{
+    ["its own"] = { "timeout", "create(10, { timeout = 4 })", 100 },
+    ["the connection's"] = { "unreachable", "create(10)", 4 },
+  } do
+    it("keeps " .. whose .. " time when the broker falls silent half-way, and tells how to finish", function ()
+      local other, between = administrator(case[2], nil, case[3])
       assert.is_true(between:run(nth(2, is_slot_method "queue.declare")))
       assert.is_false(between:run())
-      local code, message = other:line(), other:line()
+      names(failed(case[1], other:finish()), "4 s", "resize(10)")
       mutex_is_free()
       assert.same({ 1, 2 }, standing())
-      return code, message
-    end
-
-    it("keeps its own time, and tells how to finish", function ()
-      local code, message = silenced "create(10, { timeout = 5 })"
-      assert.equal("timeout", code)
-      names(message, name, "5 s", "resize(10)")
       assert.equal(10, admin:resize(10))
     end)
-
-    it("keeps the connection's time, and tells how to finish", function ()
-      local code, message = silenced("create(10)", 5)
-      assert.equal("unreachable", code)
-      names(message, "5 s", "resize(10)")
-      assert.equal(10, admin:resize(10))
-    end)
-  end)
+  end
 
   describe("when an operator intervenes", function ()
     -- What this user may do with a semaphore is in the semaphore's name.
@@ -357,8 +240,8 @@ describe("administering", function ()
       broker.suite:permit(user, "^(?!.*no-configure|.*few-slots.*-[3-9]-A$)", write, "^(?!.*no-read)")
     end
 
-    local function as_user(prefix)
-      name = client.unique("bad-days." .. prefix)
+    local function as_user(may)
+      name, raw = scene.use(name .. "." .. may)
       admin = conn:admin(name)
       return connect(url):admin(name)
     end
@@ -372,31 +255,31 @@ describe("administering", function ()
       teardown(function () broker.suite:delete_user(user) end)
     end
 
-    operated_it("and closes the connection half-way, tells so, and how to finish", function ()
-      local between = new_relay()
-      between.url = url:gsub(":%d+$", between.url:match ":%d+$")
-      local other = administrator("create(10)", between.url)
-      assert.is_true(between:run(nth(2, is_slot_method "queue.declare")))
-      until_true(function () return #standing() == 2 end)
-      broker.suite:close_connections_of(user, "because")
-      assert.is_false(between:run())
-      assert.equal("lost", other:line())
-      names(other:line(), name, "because", "resize(10)")
-      mutex_is_free()
-      assert.same({ 1, 2 }, standing())
-      assert.equal(10, admin:resize(10))
-    end)
+    -- Half-way, the connection is closed or the mutex's queue deleted.
+    for what, case in pairs{
+      ["closes the connection"] = { "because", function () broker.suite:close_connections_of(user, "because") end },
+      ["deletes the mutex's queue"] = { "mutex", function () broker.suite:delete_queue(mutex()) end },
+    } do
+      operated_it("and " .. what .. " half-way, tells so, and how to finish", function ()
+        local other, between = administrator("create(10)", url)
+        assert.is_true(between:run(nth(2, is_slot_method "queue.declare")))
+        until_true(function () return #standing() == 2 end)
+        case[2]()
+        assert.is_false(between:run())
+        names(failed("lost", other:finish()), name, case[1], "resize(10)")
+        mutex_is_free()
+        assert.same({ 1, 2 }, standing())
+        assert.equal(10, admin:resize(10))
+      end)
+    end
 
     operated_it("and closes the connection while it waits for another administrator, tells so", function ()
-      local between = new_relay()
-      between.url = url:gsub(":%d+$", between.url:match ":%d+$")
-      scene.hold(raw:channel(), mutex())
-      local other = administrator("create(10)", between.url)
+      facts.hold(raw:channel(), mutex())
+      local other, between = administrator("create(10)", url)
       assert.is_true(between:run(nth(2, wants_mutex)))
       broker.suite:close_connections_of(user, "because")
       assert.is_false(between:run(nth(1000, wants_mutex)))
-      assert.equal("unreachable", other:line())
-      names(other:line(), "because")
+      names(failed("unreachable", other:finish()), "because")
       assert.same({}, standing())
     end)
 
@@ -409,19 +292,6 @@ describe("administering", function ()
       assert.equal(3, theirs:resize(3))
       assert.same({ 1, 2, 3 }, standing())
       mutex_is_free()
-    end)
-
-    operated_it("and deletes the mutex's queue half-way, stops and tells how to finish", function ()
-      local between = new_relay()
-      local other = administrator("create(10)", between.url)
-      assert.is_true(between:run(nth(2, is_slot_method "queue.declare")))
-      until_true(function () return #standing() == 2 end)
-      broker.suite:delete_queue(mutex())
-      assert.is_false(between:run())
-      assert.equal("lost", other:line())
-      names(other:line(), name, "mutex", "deleted", "resize(10)")
-      assert.same({ 1, 2 }, standing())
-      assert.equal(10, admin:resize(10))
     end)
 
     -- What is left of a mutex whose declare was allowed and whose consume was not, for one.
@@ -462,7 +332,7 @@ describe("administering", function ()
     end)
 
     operated_it("and forbids to write, asks by other means", function ()
-      scene.undo(function () allow(".*") end)
+      stage.undo(function () allow(".*") end)
       allow("")
       local theirs = as_user "no-write"
       assert.equal(0, theirs:slots())
@@ -471,8 +341,8 @@ describe("administering", function ()
       assert.equal(20, theirs:slots())
       assert.same(row(1, 20), standing())
       assert.equal(3, theirs:remove(17))
-      local channel = scene.channel()
-      scene.hold(channel, holder(2))
+      local channel = stage.client():channel()
+      facts.hold(channel, holder(2))
       assert.same({ { exists = true, held = false }, { exists = true, held = true }, { exists = true, held = false } },
         theirs:status())
       stage.times_out(function (seconds)
@@ -496,13 +366,12 @@ describe("administering", function ()
       teardown(function () broker.suite:delete_vhost(vhost) end)
       before_each(function ()
         theirs = connect(vhost_url):admin(name)
-        raw = scene.connect{ virtual_host = vhost }
-        scene.undo(function () sweep(20, { virtual_host = vhost }) end)
+        name, raw = scene.use(name, { virtual_host = vhost })
         failed("not_found", theirs:destroy()) -- who administers leaves a bolt, where there are any
       end)
 
       local function leave_room_for(count)
-        local fill = scene.connect{ virtual_host = vhost }
+        local fill = stage.client(nil, { virtual_host = vhost })
         local room = ROOM - (raw:exists(name .. "-admin-bolt") and 1 or 0)
         for i = 1, room - count do assert(fill:declare(("%s-fill-%d"):format(name, i), { exclusive = true })) end
         return function () fill:close() end
@@ -543,20 +412,7 @@ describe("administering", function ()
 
     operated_it("and there is a memory alarm, works on by other means", function ()
       assert.equal(3, admin:create(3))
-      local is_over
-      local function over()
-        if is_over then return end
-        broker.suite:alarm(false)
-        is_over = true
-      end
-      scene.undo(over)
-      local watching = scene.connect()
-      local publisher = watching:channel()
-      broker.suite:alarm(true)
-      until_true(function ()
-        publisher:publish{ routing_key = name }
-        return watching:find(function (frame) return frame.method == "connection.blocked" end, 0.05)
-      end)
+      stage.alarm()
       assert.equal(3, admin:slots())
       assert.equal(6, admin:add(3))
       assert.equal(4, admin:remove(2))
@@ -569,8 +425,8 @@ describe("administering", function ()
       assert.is_true(raw:exists(slot(20)))
       assert.is_true(fresh:wait_released{ 1, 2 })
       assert.is_true(admin:destroy())
-      for i = 1, 20 do assert.is_false(raw:exists(slot(i))) end
-      over()
+      assert.is_false(raw:exists(slot(1)))
+      broker.suite:alarm(false)
       assert.equal(2, admin:create(2))
       assert.same({ 1, 2 }, standing())
     end)
@@ -579,7 +435,7 @@ describe("administering", function ()
   describe("where a slot's name is taken", function ()
     it("by another connection's exclusive queue, names it and deletes nothing", function ()
       assert.equal(3, admin:create(3))
-      local squatter = scene.connect()
+      local squatter = stage.client()
       assert(squatter:channel():call{ method = "queue.declare", queue = slot(4), exclusive = true })
       assert.equal(4, admin:slots())
       names(failed("squatted", admin:remove(2)), slot(4))
@@ -631,23 +487,16 @@ describe("administering", function ()
   } do
     it("while clients come and go, disturbs none: the semaphore " .. case[1], function ()
       assert.equal(2, admin:create(2))
-      local kept = assert(conn:semaphore(name):try_acquire())
+      local kept = stage.take(conn:semaphore(name))
       assert.equal(1, kept.slot)
-      local mark = name .. "-mark"
-      local other = start(([[
-        local amqplocks, client = require "amqplocks", require "spec.support.client"
-        local raw = client.connect()
-        assert(raw:channel():call{ method = "queue.declare", queue = %q, exclusive = true })
-        print "begun"
-        io.stdout:flush()
-        local admin = assert(amqplocks.connect()):admin(%q)
+      local other = stage.process(name)
+      other:begin(([[
+        local admin = conn:admin(...)
         for i = 1, 10 do
           for _, count in ipairs{ %s } do assert(admin:resize(count, { ascending = i %% 2 == 0 }) == count) end
         end
-        raw:close()
-        print "done"
-      ]]):format(mark, name, case.counts))
-      assert.equal("begun", other:line())
+        return true
+      ]]):format(case.counts), name)
       local semaphore, got = connect():semaphore(name), 0
       repeat
         for try = 1, 4 do
@@ -667,20 +516,14 @@ describe("administering", function ()
         assert.is_true(kept:held())
         local fine, _, why = kept:verify()
         assert.is_true(fine or case.codes.not_found and why == "removed")
-      until not raw:exists(mark)
-      assert.equal("done", other:line())
+      until other:finished()
+      assert.is_true(other:finish())
       assert.is_true(got > 0)
       assert.is_true(raw:locked(holder(1)))
       for i = 2, 4 do -- what was claimed when the time was over is undone behind it
         until_true(function () return not raw:exists(holder(i)) end)
       end
       assert(kept:release())
-    end)
-  end
-
-  if broker.suite then
-    it("leaves nothing behind", function ()
-      broker.suite:assert_none "bad-days."
     end)
   end
 end)
