@@ -12,52 +12,49 @@ local until_true = require "spec.support.until"
 
 local operated_describe = broker.operated_it(describe, pending)
 
-operated_describe("the guide's permissions", function()
-  local name, conns, notes
+after_each(stage.clear)
+teardown(stage.check)
 
-  local function connect_as(user, configure, write, read)
-    local url = broker.suite:add_user(user, configure, write, read)
-    scene.undo(function() broker.suite:delete_user(user) end)
-    local conn = assert(amqplocks.connect(url, { log = function(_, note) table.insert(notes, note) end }))
-    conns[#conns + 1] = conn
-    return conn
-  end
+-- A connection as a new user; returns it and the user.
+local function connect_as(configure, write, read, options)
+  local user = client.unique "user"
+  local url = broker.suite:add_user(user, configure, write, read)
+  stage.undo(function() broker.suite:delete_user(user) end)
+  return stage.connect(url, options), user
+end
+
+operated_describe("the guide's permissions", function()
+  local name, notes
+
+  local options = { log = function(_, note) table.insert(notes, note) end }
 
   -- Whether this broker asks for a permission to declare passively: up to 4.0 it does not, 4.3 does.
   local function is_strict()
-    local url, user = os.getenv "AMQP_URL", name .. "-nobody"
-    connect_as(user, "", "", "")
-    local nobody = assert(client.connect(url, { user = user, password = "password" }))
+    local _, user = connect_as("", "", "")
+    local nobody = stage.client(nil, { user = user, password = "password" })
     local _, refusal = nobody:channel():call { method = "queue.declare", queue = name, passive = true }
-    nobody:close()
     return refusal.code == 403
   end
 
   local function locker()
-    local holders = "^" .. name .. "-[0-9]+-B(-bolt)?$"
-    local configure = is_strict() and "^" .. name .. "-[0-9]+-([AB]|B-bolt)$" or holders
+    local configure = is_strict() and "^" .. name .. "-[0-9]+-([AB]|B-bolt)$" or "^" .. name .. "-[0-9]+-B(-bolt)?$"
     local read = "^" .. name .. "-([0-9]+-B(-bolt)?|bell)$"
-    return connect_as(name .. "-locker", configure, "^amq\\.default$", read)
+    return (connect_as(configure, "^amq\\.default$", read, options))
   end
 
   local function administrator()
     local configure = "^" .. name .. "-(admin(-bolt)?|bell|scratch-[0-9a-f]+|[0-9]+-A)$"
-    return connect_as(name .. "-administrator", configure, "^amq\\.default$", "^" .. name .. "-admin(-bolt)?$")
+    return (connect_as(configure, "^amq\\.default$", "^" .. name .. "-admin(-bolt)?$", options))
   end
 
-  before_each(function() name, conns, notes = client.unique("permissions"), {}, {} end)
+  before_each(function()
+    name, notes = stage.name(), {}
+    stage.undo(function() stage.connect():admin(name):destroy() end)
+  end)
 
   local function assert_all_bolted()
     for _, note in ipairs(notes) do assert.is_nil(note:find("locks are held without the bolt", 1, true), note) end
   end
-
-  after_each(function()
-    for _, conn in ipairs(conns) do conn:close() end
-    local conn = assert(amqplocks.connect())
-    conn:admin(name):destroy()
-    conn:close()
-    scene.clear()
-  end)
 
   it("let a user administer, and not lock", function()
     local conn = administrator()
@@ -69,56 +66,43 @@ operated_describe("the guide's permissions", function()
     assert.equal(3, #assert(admin:status()))
     assert.is_true(admin:wait_released { 1, 2 })
     assert_all_bolted()
-    local _, _, code = conn:semaphore(name):try_acquire()
-    assert.equal("refused", code)
+    stage.fails("refused", conn:semaphore(name):try_acquire())
     assert.is_true(admin:destroy())
   end)
 
   it("let a user lock, however it asks, and not administer", function()
     assert.equal(2, administrator():admin(name):resize(2))
-    local conn, other = locker(), assert(client.connect())
+    local conn = locker()
     for _, probe in ipairs { "auto", "publish", "passive" } do
       local lock = assert(conn:semaphore(name, { probe = probe }):acquire { timeout = 5 })
-      assert.is_true(other:exists(name .. "-1-B"))
+      assert.is_true(stage.held(name, 1))
       assert.is_true(lock:verify())
       assert.is_true(lock:release())
-      assert.is_false(other:exists(name .. "-1-B"))
+      assert.is_true(stage.free(name, 1))
     end
-    other:close()
     assert_all_bolted()
-    local _, _, code = conn:admin(name):resize(3)
-    assert.equal("refused", code)
+    stage.fails("refused", conn:admin(name):resize(3))
   end)
 end)
 
 operated_describe("the guide's permissions to ask for a lock back", function()
-  after_each(stage.clear)
-  teardown(stage.check)
-
-  local function user(suffix, configure, write, read)
-    local name = client.unique "asker" .. suffix
-    local url = broker.suite:add_user(name, configure, write, read)
-    stage.undo(function() broker.suite:delete_user(name) end)
-    return stage.connect(url)
-  end
-
   it("are enough for a mutex", function()
     local name = stage.mutex()
     local configure = ("^%s-(scratch-[0-9a-f]+|mutex-bolt)$"):format(name)
-    local conn, own = user("", configure, "^amq\\.default$", "^$"), stage.connect()
+    local conn, own = connect_as(configure, "^amq\\.default$", "^$"), stage.connect()
     stage.fails("not_held", conn:mutex(name):revoke())
     local lock = stage.take(own:mutex(name))
     assert.is_true(conn:mutex(name):revoke())
     until_true(function() return lock:revoked() end)
     assert.is_true(lock:release())
     assert.is_true(conn:mutex(name):revoke { wait = 20 })
-    stage.fails("refused", user("-mute", configure, "^$", "^$"):mutex(name):revoke())
+    stage.fails("refused", connect_as(configure, "^$", "^$"):mutex(name):revoke())
   end)
 
   it("are enough for readers and a writer", function()
     local name = gate.name()
     local configure = ("^%s-(scratch-[0-9a-f]+|writer-bolt)$"):format(name)
-    local conn, own = user("", configure, "^amq\\.(default|direct)$", "^$"), stage.connect():rwlock(name)
+    local conn, own = connect_as(configure, "^amq\\.(default|direct)$", "^$"), stage.connect():rwlock(name)
     for method, revoke in pairs { read = "revoke_readers", write = "revoke_writer" } do
       local rwlock = conn:rwlock(name)
       stage.fails("not_held", rwlock[revoke](rwlock))
@@ -128,7 +112,7 @@ operated_describe("the guide's permissions to ask for a lock back", function()
       assert.is_true(lock:release())
       assert.is_true(rwlock[revoke](rwlock, { wait = 20 }))
     end
-    local mute = user("-mute", configure, "^amq\\.default$", "^$"):rwlock(name)
+    local mute = connect_as(configure, "^amq\\.default$", "^$"):rwlock(name)
     stage.fails("refused", mute:revoke_readers())
   end)
 end)
@@ -136,12 +120,12 @@ end)
 -- Readers of all locks of a virtual host are bound to one exchange, and the permission to read it is for all keys. The
 -- guide says so, and that locks which must not disturb each other belong in separate virtual hosts.
 operated_describe("a user who may only read one lock", function()
-  local theirs, others, conns
+  local theirs, others
 
   -- The guide's permissions to read `theirs`, in this virtual host; gives the user.
   local function reader(vhost)
     local user = theirs .. "-reader"
-    scene.undo(function() broker.suite:delete_user(user) end)
+    stage.undo(function() broker.suite:delete_user(user) end)
     broker.suite:add_user(user,
       ("^%s-(reader-[0-9a-f]+|writer(-bolt)?|rwbell)$"):format(theirs),
       ("^(amq\\.default|%s-reader-[0-9a-f]+)$"):format(theirs),
@@ -149,16 +133,11 @@ operated_describe("a user who may only read one lock", function()
     return user
   end
 
-  local function writer(url)
-    local conn = assert(amqplocks.connect(url))
-    table.insert(conns, conn)
-    return conn:rwlock(others)
-  end
+  local function writer(url) return stage.connect(url):rwlock(others) end
 
   -- Binds a queue of its own with the other lock's key; gives the connection.
   local function bind(address, user)
-    local own = assert(client.connect(address, { user = user, password = "password" }))
-    scene.undo(function() own:close() end)
+    local own = stage.client(address, { user = user, password = "password" })
     local channel, queue = own:channel(), theirs .. "-reader-0123456789abcdef"
     assert(channel:call(scene.holder(queue)))
     assert(channel:call { method = "queue.bind", queue = queue, exchange = "amq.direct",
@@ -166,12 +145,7 @@ operated_describe("a user who may only read one lock", function()
     return own
   end
 
-  before_each(function() theirs, others, conns = client.unique "catalogue", client.unique "ledger", {} end)
-
-  after_each(function()
-    for _, conn in ipairs(conns) do conn:close() end
-    scene.clear()
-  end)
+  before_each(function() theirs, others = client.unique "catalogue", client.unique "ledger" end)
 
   it("keeps the writers of another one out, in the same virtual host", function()
     local rwlock, user = writer(), reader()
@@ -185,11 +159,11 @@ operated_describe("a user who may only read one lock", function()
 
   it("disturbs nobody in another virtual host", function()
     local vhost = client.unique "vhost"
-    scene.undo(function() broker.suite:delete_vhost(vhost) end)
+    stage.undo(function() broker.suite:delete_vhost(vhost) end)
     local url = broker.suite:add_vhost(vhost, { connections = 50 })
     local rwlock, user = writer(), reader(vhost)
     local elsewhere = os.getenv "AMQP_URL":gsub("//[^@]*@", "//" .. user .. ":password@")
-    assert.equal("vhost", select(3, amqplocks.connect(elsewhere)))
+    stage.fails("vhost", amqplocks.connect(elsewhere))
     local own = bind(url, user)
     assert(rwlock:try_write()):release()
     own:close()
