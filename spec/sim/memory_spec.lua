@@ -264,7 +264,7 @@ describe("without memory", function ()
     local n = 0
     repeat
       n = n + 1
-      local peer = Peer.open("whole")
+      local peer = Peer.open()
       shortage.c.arm(n)
       fn(peer, n)
       local _, failed = shortage.disarm()

@@ -37,9 +37,10 @@ describe("public methods", function()
 
   -- What may come first where nothing else is meant to.
   local WRONG = { "db", 5, {}, { timeout = 1 }, print, true }
+  local all = objects()
   for _, method in ipairs(METHODS) do
     it(("say that they want a colon: %s.%s"):format(method.class, method.name), function()
-      local fn = objects()[method.class][method.name]
+      local fn = all[method.class][method.name]
       local function throws(...)
         local fine, problem = pcall(fn, ...)
         assert.is_false(fine)
@@ -51,7 +52,7 @@ describe("public methods", function()
       throws("db")
       throws({})
       for _, first in ipairs(WRONG) do throws(first, 2) end
-      for class, object in pairs(objects()) do
+      for class, object in pairs(all) do
         if class ~= method.class then throws(object, 2) end
       end
     end)
@@ -98,7 +99,7 @@ describe("public methods", function()
   } do
     for name, instead in pairs(calls) do
       it(("that only other kinds have say what to call: %s.%s"):format(class, name), function()
-        local object = objects()[class]
+        local object = all[class]
         local fine, problem = pcall(object[name], object, { timeout = 1 })
         assert.is_false(fine)
         assert.matches("^" .. name .. ": there is no [%l_]+:" .. name .. "%(%); call ", problem)

@@ -7,11 +7,9 @@
 --
 -- The seed is the number of the run: AMQPLOCKS_OPTIONS=17 repeats one run alone, AMQPLOCKS_OPTIONS=100-200 some of
 -- them. AMQPLOCKS_SOAK=1 runs many more.
-local Peer = require "spec.support.peer"
 local Random = require "spec.support.model.random"
 local amqplocks = require "amqplocks"
-local connection = require "amqplocks.connection"
-local losses = require "amqplocks.waiting.losses"
+local objects = require "spec.unit.lua.objects_scene"
 
 local RUNS = os.getenv "AMQPLOCKS_SOAK" and 100000 or 2500
 local RUNS_EACH = 20 -- on one connection
@@ -260,16 +258,10 @@ end
 
 -- What waits is told that time has passed, and then that all is over.
 local function connect()
-  local peer = Peer.open "whole"
-  local session = peer.session
-  return assert(connection.open(session, {
-    wait = function(operation)
-      peer:pass(0.5)
-      if not operation:done() then error(TAKEN, 0) end
-    end,
-    news = function() return session:news() end,
-    losses = losses.new(function() return session:alerts() end),
-  }))
+  return (objects.connect(function(operation, peer)
+    peer:pass(0.5)
+    if not operation:done() then error(TAKEN, 0) end
+  end))
 end
 
 local function shown(opts)

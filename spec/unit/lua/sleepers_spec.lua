@@ -15,7 +15,7 @@ describe("a coroutine that waits for an operation", function()
   function events.condition() return { wait = events.wait, signal = function() signals = signals + 1 end } end
 
   before_each(function()
-    peer, signals, events.wait = Peer.open("whole"), 0, coroutine.yield
+    peer, signals, events.wait = Peer.open(), 0, coroutine.yield
     room = waiting.new(events, function(operation) return operation:done() end)
   end)
 
