@@ -34,7 +34,10 @@ describe("a bad name", function()
     end)
   end
 
-  it("of another kind raises one, too", function()
+  it("of another kind raises one, too, but whole numbers are their digits", function()
+    for id, digits in pairs{ [7] = "7", [-1 * 0.0] = "0", [2 ^ 40] = "1099511627776" } do
+      assert.equal(digits, locks:mutex("job", id)._resource.id)
+    end
     for _, id in ipairs{ 1.5, 0 / 0, 1 / 0, 2 ^ 53, {}, true } do
       raises("mutex: the id must be", locks.mutex, locks, "job", id)
     end
