@@ -101,6 +101,8 @@ describe("dblocks.sql", function()
     fails("in_doubt", dblocks.sql(one, { dialect = "postgres" }):mutex("a", 1):try_acquire())
     one = connection("PostgreSQL", "weg")
     fails("unreachable", dblocks.sql(one, { dialect = "postgres" }):rwlock("a", 1):try_read())
+    one = connection("PostgreSQL", { { "1700000000123", "1" } }, "weg")
+    fails("in_doubt", dblocks.sql(one, { dialect = "postgres" }):rwlock("a", 1):try_read())
   end)
 
   it("is in doubt of an acquire whose time cannot be read", function()
