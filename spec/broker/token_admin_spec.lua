@@ -65,12 +65,6 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
       assert.same({ "amqplocks.mark", 2 }, { mark.properties.type, mark.properties.delivery_mode })
     end)
 
-    it("creates none where there is one", function ()
-      assert.equal(2, tokens:create(2))
-      assert.is_truthy(fails("exists", tokens:create(3)):find("2 permits", 1, true))
-      stands(2)
-    end)
-
     it("adds, while others hold, and those who wait get what was added", function ()
       assert.equal(1, tokens:create(1))
       local one, two = holder():served(), holder()
@@ -137,17 +131,6 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
       assert.same({ 2, 0, 2 }, slots())
       for _, waiter in ipairs(waiters) do waiter:release() end
       stands(2)
-    end)
-
-    it("waits for holders who die", function ()
-      assert.equal(2, tokens:create(2))
-      local one = holder():served()
-      local other = stage.process(name)
-      other:begin("return conn:token_semaphore((...)):resize(0, { wait = 20 })", name)
-      scene.until_consumers(raw, name, 2)
-      one:die()
-      assert.equal(0, other:finish())
-      assert.is_false(raw:exists(scene.permits(name)) or raw:exists(scene.marks(name)))
     end)
 
     it("removes hundreds", function ()
@@ -225,15 +208,6 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
           assert.is_nil(ids[id])
           ids[id] = true
         end
-      end)
-
-      it("makes a permit anew that somebody acknowledged", function ()
-        assert.equal(3, tokens:create(3))
-        local one = holder():served()
-        one:acknowledge()
-        until_slots(3, 2, 1)
-        assert.equal(3, tokens:repair())
-        stands(3)
       end)
 
       it("makes all anew that somebody purged, and throws away what came from elsewhere", function ()
@@ -408,12 +382,5 @@ describe("an administrator of permits", function ()
       assert(squatter:delete(queue(name))) -- it may outlive the connection by a moment
       assert.equal(1, tokens:create(1))
     end
-  end)
-
-  it("finds a plain queue by the name of its mutex: squatted", function ()
-    local name, raw = scene.name(), stage.client()
-    assert(raw:declare(name .. "-tokenadmin", { durable = true }))
-    stage.undo(function () stage.delete(name .. "-tokenadmin") end)
-    fails("squatted", stage.connect():token_semaphore(name):create(1, { timeout = 20 }))
   end)
 end)
