@@ -430,7 +430,7 @@ describe("an administrator of permits in trouble", function ()
     local peer = scene.open()
     local op = scene.begin(peer, "remove", 2, { wait = 3 }, { permits = 1, marks = 3, consumers = 1 })
     local one = scene.collects(peer, PERMITS, 2):consumes()
-    peer.holder:expect("queue.declare", { queue = PERMITS, passive = true, channel = one.channel })
+    one:asks()
     peer.holder:refuse(one.channel, 404, "NOT_FOUND - no queue", "queue.declare")
     peer:failed(op, "lost", PERMITS, "no queue")
   end)
@@ -600,27 +600,6 @@ describe("an administrator of permits in trouble", function ()
       end
     end)
   end
-
-  it("does not take the pulse's answer for the mutex's", function ()
-    local peer = scene.open()
-    local op = scene.begin(peer, "remove", 2, {}, { permits = 3, marks = 3 })
-    local one = scene.collects(peer, PERMITS, 2):consumes()
-    peer.holder:expect("queue.declare", { queue = PERMITS, passive = true })
-    one:deliver_some(2)
-    one:goes_on(MARKS):consumes()
-    one:say{ method = "queue.declare-ok", queue = PERMITS, message_count = 1, consumer_count = 1 }
-    peer.holder:expect("queue.declare", { queue = MARKS, passive = true })
-    one:say{ method = "queue.declare-ok", queue = MARKS, message_count = 0, consumer_count = 1 }
-    peer.holder:expect("basic.qos")
-    one:deliver_some(2)
-    local settled = one:acknowledges()
-    one:say{ method = "basic.qos-ok" } -- the look's
-    settled()
-    peer.holder:expect("queue.delete", { queue = MUTEX })
-    one:say{ method = "basic.qos-ok" } -- the pulse's
-    peer:pass(5)
-    peer:failed(op, "unreachable", "did not answer within 5 s")
-  end)
 
   it("is not shaken by answers to what it did not ask", function ()
     for _, action in ipairs{ "add", "remove", "repair" } do
