@@ -264,25 +264,30 @@ describe("a fast mutex", function ()
       is_busy(op, taker)
     end)
 
-    it("is a conflict with a plain mutex that is held, and leaves no consumer", function ()
-      local op, taker = is_alone(60)
-      peer.prober:handshake()
-      assert.same({ "images-mutex" }, peer.prober:look{ "images-mutex" })
-      peer:failed(op, "conflict", '"images" is in use as a plain mutex')
-      scene.cancels(peer, taker)
-      scene.cancelled(peer, taker)
-      peer.holder:silent()
-    end)
-
-    it("is blocked by an alarm, and leaves no consumer", function ()
-      local op, taker = is_alone(60)
-      peer.prober:handshake()
-      local probes = peer.prober:probes()
-      assert.equal("images-mutex", probes[1].queue)
-      peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
-      peer:failed(op, "blocked")
-      scene.cancels(peer, taker)
-    end)
+    for code, case in pairs{
+      conflict = { '"images" is in use as a plain mutex', function ()
+        peer.prober:handshake()
+        assert.same({ "images-mutex" }, peer.prober:look{ "images-mutex" })
+      end },
+      blocked = { "memory", function ()
+        peer.prober:handshake()
+        peer.prober:probes()
+        peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
+      end },
+      unreachable = { "refused", function ()
+        peer.prober:attach()
+        peer.prober:down "refused"
+      end },
+    } do
+      it("gets no token where that is impossible, and leaves no consumer: " .. code, function ()
+        local op, taker = is_alone(60)
+        case[2]()
+        peer:failed(op, code, case[1])
+        scene.cancels(peer, taker)
+        scene.cancelled(peer, taker)
+        peer.holder:silent()
+      end)
+    end
 
     it("gets a token over another prober, if its waiter has lost one at any moment", function ()
       local op, taker = is_alone(60)
@@ -296,14 +301,6 @@ describe("a fast mutex", function ()
       scene.deliver(peer, taker)
       assert.is_true(peer:result(op):held())
       peer.prober:send(peer.prober.ack(token))
-    end)
-
-    it("says so if there can be no prober, and leaves no consumer", function ()
-      local op, taker = is_alone(60)
-      peer.prober:attach()
-      peer.prober:down "refused"
-      peer:failed(op, "unreachable", "refused")
-      scene.cancels(peer, taker)
     end)
 
     it("is given up at any moment, and leaves no consumer", function ()

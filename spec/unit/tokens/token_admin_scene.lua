@@ -125,18 +125,6 @@ function scene.deletes(peer, mutex, queue)
   return function () peer.holder:deleted(mutex.channel) end
 end
 
---- The core makes a semaphore where there is none.
-function scene.makes(peer, mutex, count)
-  local _, declared = scene.declares(peer, mutex, scene.MARKS)
-  declared()
-  peer.prober:barrier()
-  scene.publishes_marks(peer, count)()
-  _, declared = scene.declares(peer, mutex, scene.PERMITS)
-  declared()
-  peer.prober:barrier()
-  scene.publishes_permits(peer, count)()
-end
-
 --- The core asks whether it may publish, and makes a permit that is missing, with this base.
 function scene.makes_another(peer, base)
   scene.tries(peer)
