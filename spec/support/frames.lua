@@ -177,9 +177,6 @@ function frames.as(kind, value)
   return setmetatable({ kind = kind, value = value }, typed)
 end
 
---- The value of type V; a table cannot hold nil for it.
-frames.void = frames.as("V")
-
 -- RabbitMQ and rabbitmq-c interpret these letters differently from the specification (s, l, L). This follows RabbitMQ.
 local FIXED = {
   b = ">i1", B = ">I1", s = ">i2", U = ">i2", u = ">I2", I = ">i4", i = ">I4", l = ">i8", L = ">I8",
@@ -204,9 +201,7 @@ local function write_value(value)
     kind = kind_of(value)
   end
   if FIXED[kind] then return kind .. pack(FIXED[kind], value) end
-  if kind == "V" then return kind end
   if kind == "t" then return kind .. (value and "\1" or "\0") end
-  if kind == "D" then return kind .. pack(">I1i4", value.scale, value.value) end
   if kind == "F" then return kind .. write.table(value) end
   if kind == "A" then
     local items = {}
@@ -242,13 +237,6 @@ VALUES[byte "l"] = function (bytes, at)
   local high, low = read_long(bytes, at), read_long(bytes, at + 4)
   if high >= 0x80000000 then high = high - 0x100000000 end
   return high * 0x100000000 + low, at + 8
-end
-
-VALUES[byte "V"] = function (_, at) return frames.void, at end
-
-VALUES[byte "D"] = function (bytes, at)
-  local scale, value, after = unpack(">I1i4", bytes, at)
-  return frames.as("D", { scale = scale, value = value }), after
 end
 
 local function read_value(bytes, at)

@@ -68,25 +68,6 @@ describe("a socket in nginx", function()
     assert.equal("nil timeout \nhel lo\nnil closed \n", select(2, request:finish()))
   end)
 
-  it("is read by one and written by another at the same time", function()
-    local server = start{ ["= /echo"] = [[
-      local one, got = connect(), 0
-      local reader = ngx.thread.spawn(function()
-        repeat got = got + #assert(one:receiveany(65536)) until got == 500000
-      end)
-      for _ = 1, 50 do assert(one:send(("x"):rep(9999) .. "\n")) end
-      ngx.thread.wait(reader)
-      ngx.say(got)]] }
-    local request, lines = server:begin("/echo"), 0
-    local other = accept()
-    while lines < 50 do
-      other:send(assert(other:receive()) .. "\n")
-      lines = lines + 1
-    end
-    assert.equal("500000\n", select(2, request:finish()))
-    other:close()
-  end)
-
   it("is not closed by who finds it being read, and is by the end of its reader", function()
     local server = start{ ["= /close"] = [[
       local one = connect()

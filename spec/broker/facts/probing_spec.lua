@@ -141,15 +141,6 @@ describe("a probe that expires at once", function ()
       for _ = 1, 20 do assert.equal("present", asking:probe(name, EXPIRED)) end
       until_true(function () return asking:message_count(name) == 0 end)
     end)
-
-    it("is delivered by " .. shape .. " to a consumer with room", function ()
-      local name, consumer, asking = scene.queue(options), scene.channel(), scene.connect()
-      assert(consumer:call{ method = "basic.consume", queue = name, no_ack = true })
-      for _ = 1, 5 do
-        assert.equal("present", asking:probe(name, EXPIRED))
-        assert(consumer:await("basic.deliver"))
-      end
-    end)
   end
 
   it("is returned by no queue, and nacked by one that rejects", function ()

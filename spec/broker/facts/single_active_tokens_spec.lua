@@ -42,18 +42,6 @@ describe("tokens", function ()
     end
   end)
 
-  it("that are purged are those ready only: the holder's passes on as ever", function ()
-    local queue, operator = single.queue(), scene.channel()
-    local holder, waiter = served(join(queue)), join(queue)
-    for _, surplus in ipairs{ 0, 1 } do
-      if surplus == 1 then scene.ring(queue) end
-      assert.equal(surplus, assert(operator:call{ method = "queue.purge", queue = queue }).message_count)
-    end
-    assert.is_true(asleep(holder) and asleep(waiter))
-    release(holder)
-    served(waiter)
-  end)
-
   it("that are purged after the release leave who comes next asleep; one more token wakes", function ()
     local queue, operator = single.queue(), scene.channel()
     release(served(join(queue)))

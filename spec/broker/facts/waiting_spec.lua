@@ -65,15 +65,6 @@ end
 describe("a holder", function ()
   after_each(scene.clear)
 
-  it("is told by basic.cancel when somebody deletes its queue", function ()
-    local connection, name = scene.connect(), scene.name()
-    local channel = connection:channel()
-    assert(channel:call{ method = "queue.declare", queue = name, exclusive = true })
-    local tag = assert(channel:call{ method = "basic.consume", queue = name, no_ack = true }).consumer_tag
-    assert(connection:delete(name))
-    assert.equal(tag, assert(channel:await("basic.cancel")).consumer_tag)
-  end)
-
   -- Why consumer tags are never used again.
   it("that deletes its own queue gets basic.cancel as well, before or after delete-ok", function ()
     local connection = scene.connect()

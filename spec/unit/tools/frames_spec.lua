@@ -154,7 +154,7 @@ describe("a field table", function ()
   end)
 
   -- The letters as RabbitMQ and rabbitmq-c read them.
-  it("takes and gives every type", function ()
+  it("takes and gives every type that is used", function ()
     for _, case in ipairs{
       { "t", true, "74 01" }, { "b", -2, "62 fe" }, { "B", 254, "42 fe" }, { "s", -2, "73 fffe" },
       { "U", -2, "55 fffe" }, { "u", 65534, "75 fffe" }, { "I", -2, "49 fffffffe" }, { "i", 4294967294, "69 fffffffe" },
@@ -168,10 +168,6 @@ describe("a field table", function ()
       assert.equal(lua53.pack(">s4", "\1k" .. bytes), frame:sub(-1 - 4 - 2 - #bytes, -2))
       assert.same({ k = value }, decoded(frame).arguments)
     end
-    local decimal = frames.as("D", { scale = 2, value = -314 })
-    local values = through{ pi = decimal, nothing = frames.void }
-    assert.same(decimal, values.pi)
-    assert.equal(frames.void, values.nothing)
   end)
 
   it("has its keys in order, so that equal tables are equal bytes", function ()
