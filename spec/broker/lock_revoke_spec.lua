@@ -79,13 +79,6 @@ for _, kind in ipairs{ "mutex", "read", "write" } do
       if lock then assert(lock:release()) end
     end)
 
-    it("asks a holder of its own connection", function()
-      local lock = gate.take(kind, name, nil, conn)
-      assert.is_true(revoke(conn, kind, name))
-      until_true(function() return lock:revoked() end)
-      assert.is_true(lock:held() and lock:release())
-    end)
-
     it("is one message of that type, empty, that expires at once", function()
       local held = gate.occupy(kind, name)
       assert.is_true(revoke(conn, kind, name))

@@ -27,9 +27,11 @@ end
 
 local function queue_types(on)
   local types = {}
-  local listed = broker.suite:ctl("list_queues", "--no-table-headers", "-p", on, "name", "type")
-  for name, kind in listed:gmatch "(%S+)%s+(%S+)" do
-    types[name] = kind:gsub("^rabbit_(%w+)_queue$", "%1")
+  local all = broker.suite:strings("[[element(4, amqqueue:get_name(Q)), $=, atom_to_list(amqqueue:get_type(Q))]"
+    .. " || Q <- rabbit_amqqueue:list($1)]", on)
+  for _, one in ipairs(all) do
+    local name, kind = one:match "^(.*)=rabbit_(%w+)_queue$"
+    types[name] = kind
   end
   return types
 end
@@ -100,14 +102,8 @@ describe("a virtual host whose queues are quorum by default", function()
     local expected = { plain = "quorum", ["images-1-A"] = "classic", ["images-bell"] = "classic",
       ["db-mutex"] = "classic", ["catalog-reader-" .. locks[4].ticket] = "classic", ["licences.semaphore"] = "classic",
       ["licences.semaphore-count"] = "classic" }
-    local types
-    until_true(function() -- on a busy machine a list may be short of something
-      types = queue_types(name)
-      for queue in pairs(expected) do
-        if not types[queue] then return false, "no row for " .. queue end
-      end
-      return true
-    end, 60)
+    local types = queue_types(name)
+    for queue in pairs(expected) do assert.truthy(types[queue], queue) end
     for queue, kind in pairs(types) do assert.equal(expected[queue] or "classic", kind, queue) end
     for _, lock in ipairs(locks) do
       assert.is_true(lock:held())

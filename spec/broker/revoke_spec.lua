@@ -128,15 +128,6 @@ describe("an administrator", function()
       has_obeyed(holding)
     end)
 
-    it("waits for a holder that is killed instead", function()
-      local holding = holder()
-      holding:run("return true")
-      assert.is_true(admin:revoke(1)) -- asked
-      holding:kill()
-      assert.is_true(admin:revoke(1, { wait = 20 })) -- looked
-      assert.is_true(stage.free(name, 1))
-    end)
-
     it("sees the slot come free when its holder is killed between two looks", function()
       local occupant = stage.occupy(name, 1)
       local asking = stage.process(name)
@@ -156,29 +147,6 @@ describe("an administrator", function()
       for _ = 1, 3 do assert.equal(REVOKE, (request(occupant))) end
       occupant:release()
       assert.is_true(asking:finish())
-    end)
-
-    it("only asks where that was wanted", function()
-      local occupant = stage.occupy(name, 3)
-      local function is_looked_at() -- and not asked
-        local looks = 0
-        for look in function() return occupant.channel:delivered() end do
-          assert.is_nil(look.properties.type)
-          looks = looks + 1
-        end
-        return looks > 0
-      end
-      assert(admin:status())
-      until_true(is_looked_at)
-      stage.times_out(function(seconds) return admin:wait_released({ 3 }, { timeout = seconds }) end, is_looked_at)
-      stage.times_out(function(seconds)
-        assert.equal(3, admin:resize(3))
-        return admin:remove(1, { wait = seconds })
-      end, is_looked_at)
-      assert.is_true(admin:revoke(3))
-      local kind
-      repeat kind = request(occupant) until kind -- the last look may still have been on its way
-      assert.equal(REVOKE, kind)
     end)
 
     it("is told of its mistakes", function()
@@ -259,84 +227,38 @@ describe("an administrator", function()
     end)
   end)
 
-  describe("without the permission to publish", function()
-    local theirs, user
-
-    before_each(function()
-      if not broker.suite then return end
-      user = client.unique("user")
-      stage.undo(function() broker.suite:delete_user(user) end)
-      theirs = stage.connect(broker.suite:add_user(user, ".*", "", ".*")):admin(name)
-    end)
-
-    operated_it("is refused, asks nobody, and may when it is permitted", function()
-      local lock = stage.take(conn:semaphore(name))
-      for _ = 1, 2 do
-        assert.matches(name, stage.fails("refused", theirs:revoke(1)), 1, true)
-        stage.fails("refused", theirs:revoke(1, { wait = 20 }))
-      end
-      assert.equal(3, theirs:slots()) -- asked by other means
-      assert.is_false(lock:revoked())
-      broker.suite:permit(user, ".*", ".*", ".*")
-      until_true(function() return theirs:revoke(1) end) -- the broker's channels remember for a moment
-      until_true(function() return lock:revoked() end)
-    end)
-
-    operated_it("is refused only when the slots are removed, and told so", function()
-      local lock = stage.take(conn:semaphore(name))
-      local message = stage.fails("refused", theirs:destroy{ revoke = true })
-      assert.matches("the slots to remove are removed", message, 1, true)
-      assert.equal(0, admin:slots())
-      assert.is_true(lock:held())
-      assert.is_false(lock:revoked())
-    end)
-  end)
-
-  operated_it("needs no more permissions than the guide names to administer", function()
-    local user = client.unique("user")
+  operated_it("without the permission to publish is refused, asks nobody, and may when it is permitted", function()
+    local user = client.unique "user"
+    local theirs = stage.connect(broker.suite:add_user(user, ".*", "", ".*")):admin(name)
     stage.undo(function() broker.suite:delete_user(user) end)
-    local configure = "^" .. name .. "-(admin|bell|scratch-[0-9a-f]+|[0-9]+-A)$"
-    local url = broker.suite:add_user(user, configure, "^amq\\.default$", "^" .. name .. "-admin$")
-    local theirs = stage.connect(url):admin(name)
-    stage.fails("not_held", theirs:revoke(3))
     local lock = stage.take(conn:semaphore(name))
-    assert.is_true(theirs:revoke(1))
+    for _ = 1, 2 do
+      assert.matches(name, stage.fails("refused", theirs:revoke(1)), 1, true)
+      stage.fails("refused", theirs:revoke(1, { wait = 20 }))
+    end
+    assert.equal(3, theirs:slots()) -- asked by other means
+    assert.is_false(lock:revoked())
+    broker.suite:permit(user, ".*", ".*", ".*")
+    until_true(function() return theirs:revoke(1) end) -- the broker's channels remember for a moment
     until_true(function() return lock:revoked() end)
-    assert.equal(1, theirs:remove(2, { revoke = true, wait = 20 }))
   end)
 
-  describe("under a memory alarm", function()
-    operated_it("cannot ask, sees who lets go all the same, and asks when it is over", function()
-      local first, second = stage.take(conn:semaphore(name)), stage.take(conn:semaphore(name))
-      assert.equal(3, admin:slots()) -- the connection that asks has published
-      stage.alarm("memory", conn)
-      local message = stage.fails("blocked", admin:revoke(1))
-      assert.matches("memory or disk alarm", message, 1, true)
-      message = stage.fails("timeout", admin:revoke(2, { wait = 0.3 }))
-      assert.matches("slot 2; no holder is known to have been asked", message, 1, true)
-      assert.matches("memory or disk alarm", message, 1, true)
-      stage.fails("not_held", admin:revoke(3))
-      assert.is_true(first:release())
-      assert.is_true(admin:revoke(1, { wait = 20 }))
-      assert.is_true(second:held())
-      broker.suite:alarm(false)
-      until_true(function() return admin:revoke(2) end)
-      until_true(function() return second:revoked() end)
-    end)
-  end)
-
-  describe("and a scope", function()
-    it("goes on when it is revoked: that is for the function to look at", function()
-      local sem = conn:semaphore(name)
-      local had, before, after, revoked = sem:with(function(lock)
-        local first = lock:revoked()
-        assert.is_true(admin:revoke(lock.slot))
-        until_true(function() return lock:revoked() end)
-        return first, lock:held(), lock:revoked()
-      end)
-      assert.same({ true, false, true, true }, { had, before, after, revoked })
-      assert.is_true(stage.free(name, 1))
-    end)
+  operated_it("under a memory alarm cannot ask, sees who lets go, and asks when it is over", function()
+    local first, second = stage.take(conn:semaphore(name)), stage.take(conn:semaphore(name))
+    assert.equal(3, admin:slots()) -- the connection that asks has published
+    stage.alarm("memory", conn)
+    local message = stage.fails("blocked", admin:revoke(1))
+    assert.matches("memory or disk alarm", message, 1, true)
+    message = stage.times_out(function(seconds) return admin:revoke(2, { wait = seconds }) end,
+      function(why) return why:find("slot 2; no holder is known to have been asked", 1, true) end)
+    assert.matches("memory or disk alarm", message, 1, true)
+    stage.fails("not_held", admin:revoke(3))
+    assert.is_true(first:release())
+    assert.is_true(admin:revoke(1, { wait = 20 }))
+    assert.is_true(second:held())
+    broker.suite:alarm(false)
+    until_true(function() return admin:revoke(2) end)
+    until_true(function() return second:revoked() end)
   end)
 end)
 

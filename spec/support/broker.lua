@@ -47,9 +47,8 @@ local function keep(self)
   ]], "sh", tostring(process.id()), SCRIPT, self.directory)
 end
 
---- Starts a node of its own. `config`: more lines for rabbitmq.conf. `plugins`: names with commas between. The
--- management
--- plugin's API is at node.api.
+--- Starts a node of its own. `config`: more lines for rabbitmq.conf. `plugins`: names with commas between. The API of
+-- the management plugin is at node.api.
 function broker.start(config, plugins)
   local self = setmetatable({ directory = process.directory() }, node)
   keep(self)
