@@ -140,16 +140,6 @@ describe("beside a foreign client", function ()
     failed("busy", conn:semaphore(name):try_acquire())
   end)
 
-  it("slots are seen, and keep nothing of what it publishes", function ()
-    assert.equal(1, admin:create(1))
-    assert.equal("present", their("publish", slot(1)))
-    assert.equal("absent", their("publish", slot(2)))
-    assert.equal("ok", their("declare", slot(1), "passive"))
-    assert.equal("404", their("declare", slot(2), "passive"):sub(1, 3))
-    for _ = 1, 20 do their("publish", slot(1)) end
-    assert.equal("0", their("count", slot(1)))
-  end)
-
   it("that made the slots, plain and durable, they are counted, taken and removed, and nothing piles up", function ()
     for i = 1, 3 do assert.equal("ok", their("declare", slot(i), "durable")) end
     assert.equal(3, admin:slots())

@@ -2,11 +2,9 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- Mutexes, readers and writers that are asked to release. (revoke_spec.lua: slots.)
-local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local gate = require "spec.support.gate"
-local loops = require "spec.support.loops"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
@@ -163,23 +161,3 @@ describe("revoking", function()
     end
   end)
 end)
-
-for _, loop in ipairs(loops) do
-  describe("in " .. loop.name, function()
-    loop.it(it, pending)("mutex, readers and writer are asked to release", function()
-      local name = gate.name()
-      local conn = assert(amqplocks.connect(nil, { driver = loop.option }))
-      local other = assert(amqplocks.connect(nil, { driver = loop.option }))
-      for _, kind in ipairs{ "mutex", "read", "write" } do
-        local lock = assert(gate.new(other, kind, name):acquire{ timeout = 20 })
-        assert.is_true(lock:certain_for() > 0)
-        assert(revoke(conn, kind, name))
-        loop.until_true(function() return lock:revoked() end)
-        assert(lock:release())
-        assert.equal(0, lock:certain_for())
-        stage.fails("not_held", revoke(conn, kind, name))
-      end
-      assert(conn:close() and other:close())
-    end)
-  end)
-end
