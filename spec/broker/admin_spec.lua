@@ -97,7 +97,6 @@ describe("an administrator", function ()
     assert.equal(3, admin:remove(2))
     assert.same(row(1, 3), standing())
     assert.equal(1, admin:remove(2, { ascending = true }))
-    names(failed("limit", admin:add(65535)), name, "65536", "65535")
     assert.same({ 1 }, standing())
     assert.equal(0, admin:remove(7))
     assert.same({}, standing())
@@ -386,8 +385,8 @@ describe("an administrator", function ()
     assert.same({}, standing())
   end)
 
-  it("creates, counts and destroys hundreds of slots, of which a client finds the only free one", function ()
-    local free, all = 377, 400
+  it("creates, counts and destroys many slots, of which a client finds the only free one", function ()
+    local free, all = 137, 150
     scene.sweep(all)
     assert.equal(all, admin:create(all))
     assert.equal(all, admin:slots())
@@ -412,7 +411,7 @@ describe("an administrator", function ()
     others:close()
     assert.is_true(admin:destroy())
     assert.equal(0, admin:slots())
-    for _, i in ipairs{ 1, 2, 16, 17, 200, all - 1, all } do assert.is_false(raw:exists(slot(i))) end
+    for _, i in ipairs{ 1, 2, 16, 17, 100, all - 1, all } do assert.is_false(raw:exists(slot(i))) end
   end)
 end)
 

@@ -8,7 +8,7 @@ local process = require "spec.support.process"
 local real = require "tools.prove.real"
 local stage = require "spec.support.stage"
 
-local SECONDS = 6
+local SECONDS = 4
 
 local CROWD = { plain = 6, several = 1, cramped = 1, loop = 1, proxied = 4, admins = 1, witnesses = 1, foreigners = 1 }
 
