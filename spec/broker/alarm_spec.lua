@@ -87,11 +87,11 @@ describe("an alarm", function()
     local occupant = stage.occupy(name, 1)
     for i = 1, 2 do
       waiters[i] = stage.process(name)
-      waiters[i]:begin("lock = assert(sem:acquire()) return lock.slot")
+      waiters[i]:begin("lock = assert(sem:acquire{ poll = 0.5 }) return lock.slot")
       occupant:await_looks(2)
     end
     local told = stage.process("none")
-    told:begin("return conn:semaphore(..., { probe = 'publish' }):acquire()", name)
+    told:begin("return conn:semaphore(..., { probe = 'publish' }):acquire{ poll = 0.5 }", name)
     occupant:await_looks(6)
     stage.alarm()
     stage.fails("blocked", told:finish())
