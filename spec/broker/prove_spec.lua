@@ -41,7 +41,7 @@ end
 -- Fails if anything was wrong, or too little happened to tell. A slow machine has some more time for that.
 local function prove(faults, tells)
   local seconds, result = SECONDS, nil
-  for _ = 1, 3 do
+  for _ = 1, 4 do
     result = run(faults, seconds)
     local book = result.findings.book
     if #book.holds > 50 and tells(book) then return end
