@@ -13,7 +13,7 @@ describe("a process that holds a lock", function()
   local function holder(slots, options)
     local name = stage.semaphore(slots or 1)
     local new = stage.process(name, options)
-    assert.equal(1, new:run("lock = assert(sem:acquire{ timeout = 5 }) return lock.slot"))
+    assert.equal(1, new:run("lock = assert(sem:acquire{ timeout = 20 }) return lock.slot"))
     assert.is_true(stage.held(name, 1))
     return new, name
   end
@@ -22,7 +22,7 @@ describe("a process that holds a lock", function()
     local held, name = holder()
     local waiter = stage.process(name)
     assert.equal("busy", waiter:run("return select(3, sem:try_acquire())"))
-    waiter:begin("lock = assert(sem:acquire{ timeout = 15 }) return lock.slot")
+    waiter:begin("lock = assert(sem:acquire{ timeout = 20 }) return lock.slot")
     held:kill()
     assert.equal(1, waiter:finish())
     assert.is_true(stage.held(name, 1))
@@ -35,7 +35,7 @@ describe("a process that holds a lock", function()
     assert.is_true(stage.held(name, 40))
     held:kill()
     local sem, slots = stage.connect():semaphore(name), {}
-    for i = 1, 40 do slots[i] = stage.take(sem, { timeout = 15 }).slot end
+    for i = 1, 40 do slots[i] = stage.take(sem, { timeout = 20 }).slot end
     table.sort(slots)
     for i = 1, 40 do assert.equal(i, slots[i]) end
   end)
@@ -68,7 +68,7 @@ describe("a process that holds a lock", function()
   it("and was stopped until the broker gave it to another knows that at the first look", function()
     local held, name = holder(1, "{ heartbeat = 1 }")
     held:signal("STOP")
-    stage.until_free(name, 1, 20)
+    stage.until_free(name, 1)
     local rival = stage.take(stage.connect():semaphore(name))
     held:signal("CONT")
     local still, _, code = held:run("return lock:held()")
@@ -78,7 +78,7 @@ describe("a process that holds a lock", function()
     stage.fails("lost", held:run("return lock:held()"))
     assert.is_true(rival:verify() and stage.held(name, 1))
     assert(rival:release())
-    assert.equal(1, held:run("lock = assert(sem:acquire{ timeout = 5 }) return lock.slot"))
+    assert.equal(1, held:run("lock = assert(sem:acquire{ timeout = 20 }) return lock.slot"))
     assert.is_true(stage.held(name, 1))
   end)
 
@@ -100,13 +100,6 @@ describe("a process that waits for a lock", function()
     occupant:await_looks(2)
     return waiter, name, occupant
   end
-
-  it("and is killed leaves the slot to others", function()
-    local waiter, name, occupant = waiting("sem:acquire()")
-    waiter:kill()
-    occupant:release()
-    assert.equal(1, stage.take(stage.connect():semaphore(name)).slot)
-  end)
 
   it("ends when it is interrupted", function()
     local waiter, name, occupant = waiting("sem:acquire()")
@@ -166,7 +159,7 @@ describe("the child of a fork", function()
       function connect() return assert(require("amqplocks").connect(url, ]] .. (options or "nil") .. [[)) end
       conn = connect()
       sem, admin = conn:semaphore(name), conn:admin(name)
-      lock = assert(sem:acquire{ timeout = 5 })
+      lock = assert(sem:acquire{ timeout = 20 })
     ]], cpath, os.tmpname(), url, name)
     return new, name
   end
