@@ -12,467 +12,465 @@ local MUTEX, FENCE, MAKER, UNFINISHED = "db-mutex", "db-mutexfence", "db-mutexfe
 local NO_UNFINISHED = "NOT_FOUND - no queue 'db-mutexfence-unfinished' in vhost '/'"
 local BASE, TRIES = fences.BASE, fences.TRIES
 
-for _, way in ipairs(Peer.all_ways) do
-  describe("the fencing token of a mutex, fed " .. way, function ()
-    local peer, mutex, fence
+describe("the fencing token of a mutex", function ()
+  local peer, mutex, fence
 
-    before_each(function ()
-      peer, mutex = scene.open(way, "mutex", nil, { fenced = true })
-      fence = fences.of(peer, FENCE)
-    end)
+  before_each(function ()
+    peer, mutex = scene.open("whole", "mutex", nil, { fenced = true })
+    fence = fences.of(peer, FENCE)
+  end)
 
-    -- The core claims the mutex, and the broker grants it. Returns the claim.
-    local function claims()
-      local claim = scene.shuts(peer, MUTEX)
-      assert.is_true(peer.fence:wanted() or peer.fence:state() == "open")
-      return claim
-    end
+  -- The core claims the mutex, and the broker grants it. Returns the claim.
+  local function claims()
+    local claim = scene.shuts(peer, MUTEX)
+    assert.is_true(peer.fence:wanted() or peer.fence:state() == "open")
+    return claim
+  end
 
-    -- An acquire that has the mutex, and whose connection for drawing is open. Returns operation and claim.
-    local function begins(timeout)
-      local op = mutex:acquire(timeout or 0)
-      local claim = claims()
-      fence.connects(peer.fence)
-      return op, claim
-    end
+  -- An acquire that has the mutex, and whose connection for drawing is open. Returns operation and claim.
+  local function begins(timeout)
+    local op = mutex:acquire(timeout or 0)
+    local claim = claims()
+    fence.connects(peer.fence)
+    return op, claim
+  end
 
-    -- The core asks whether the mutex is still its own: it is.
-    local function verifies(claim)
-      peer.holder:expect("queue.declare", { channel = claim.channel, queue = MUTEX, passive = true })
-      peer.holder:silent()
-      peer.holder:declared(claim.channel, MUTEX)
-    end
+  -- The core asks whether the mutex is still its own: it is.
+  local function verifies(claim)
+    peer.holder:expect("queue.declare", { channel = claim.channel, queue = MUTEX, passive = true })
+    peer.holder:silent()
+    peer.holder:declared(claim.channel, MUTEX)
+  end
 
-    -- Has the mutex. Returns the operation's lock.
-    local function has(op, claim, number)
-      verifies(claim)
-      local lock = peer:result(op)
-      assert.equal(number, lock:fence())
-      assert.is_true(lock:held())
-      return lock
-    end
+  -- Has the mutex. Returns the operation's lock.
+  local function has(op, claim, number)
+    verifies(claim)
+    local lock = peer:result(op)
+    assert.equal(number, lock:fence())
+    assert.is_true(lock:held())
+    return lock
+  end
 
-    local function pending(op) assert.is_false(op:done()) end
+  local function pending(op) assert.is_false(op:done()) end
 
-    -- Failed, and gives the mutex back.
-    local function fails(op, claim, code, ...)
-      peer:failed(op, code, ...)
-      peer.holder:expect("queue.delete", { channel = claim.channel, queue = MUTEX })
-    end
+  -- Failed, and gives the mutex back.
+  local function fails(op, claim, code, ...)
+    peer:failed(op, code, ...)
+    peer.holder:expect("queue.delete", { channel = claim.channel, queue = MUTEX })
+  end
 
-    it("is drawn when the mutex is held, and there when it is certain that it still is", function ()
-      local op = mutex:acquire(0)
-      local claim = claims()
-      pending(op)
-      fence.connects(peer.fence)
-      fence.draws(4)
-      pending(op)
-      has(op, claim, BASE + 5)
-      assert.equal("idle", peer.maker:state())
-    end)
+  it("is drawn when the mutex is held, and there when it is certain that it still is", function ()
+    local op = mutex:acquire(0)
+    local claim = claims()
+    pending(op)
+    fence.connects(peer.fence)
+    fence.draws(4)
+    pending(op)
+    has(op, claim, BASE + 5)
+    assert.equal("idle", peer.maker:state())
+  end)
 
-    it("is drawn on the same connection and channel again", function ()
+  it("is drawn on the same connection and channel again", function ()
+    local op, claim = begins()
+    fence.draws(0)
+    local lock = has(op, claim, BASE + 1)
+    op = lock:release()
+    scene.goes(peer, claim, "db-mutexbell")
+    assert.is_true(peer:result(op))
+    op = mutex:acquire(0)
+    claim = scene.shuts(peer, MUTEX)
+    assert.equal(1, fence.peeks(peer.fence))
+    fence.message(peer.fence, 1, { ["x-amqplocks-base"] = BASE - TRIES, ["x-acquired-count"] = TRIES + 1,
+      ["x-delivery-count"] = 0 })
+    has(op, claim, BASE + 2)
+  end)
+
+  it("is not handed over if the mutex was lost meanwhile: another is drawn with the next claim", function ()
+    local op, claim = begins()
+    fence.draws(4)
+    peer.holder:expect("queue.declare", { channel = claim.channel, queue = MUTEX, passive = true })
+    peer.holder:cancelled(claim)
+    peer.holder:closes(claim.channel)
+    pending(op)
+    peer:pass(1)
+    peer.prober:answer(peer.prober:probes(), {}) -- the mutex is free, and waiters are woken
+    claim = scene.is_granted(peer, MUTEX)
+    fence.draws(6)
+    has(op, claim, BASE + 7)
+  end)
+
+  local UNUSABLE = {
+    ["with a base of 0"] = { { ["x-amqplocks-base"] = 0 } },
+    ["that has returned a negative number of times"] = { { ["x-amqplocks-base"] = BASE, ["x-delivery-count"] = -2 } },
+    ["beside another"] = { { ["x-amqplocks-base"] = BASE - TRIES, ["x-delivery-count"] = TRIES }, 1 },
+    ["whose count began anew, or whose maker did not come to its end"] = { { ["x-amqplocks-base"] = BASE } },
+    ["that came back once too few times for its maker"] = {
+      { ["x-amqplocks-base"] = BASE, ["x-delivery-count"] = TRIES - 1 } },
+    ["that has a count and was not delivered before"] = {
+      { ["x-amqplocks-base"] = BASE, ["x-delivery-count"] = TRIES }, 0, true },
+  }
+  local MANY = 2 ^ 53
+  for what, counts in pairs{ ["large"] = { MANY * 2, 0 }, ["large together"] = { MANY * 512, MANY * 512 },
+    ["negative"] = { TRIES + 10, -1 } } do
+    UNUSABLE["with counts that no broker counts: " .. what] = { { ["x-amqplocks-base"] = BASE,
+      ["x-delivery-count"] = counts[1], ["x-acquired-count"] = counts[2] } }
+  end
+  for _, header in ipairs{ "x-death", "x-shovelled", "x-received-from" } do
+    UNUSABLE["with the header " .. header] = { { ["x-amqplocks-base"] = BASE, ["x-delivery-count"] = TRIES,
+      [header] = header == "x-death" and { queue = "retry" } or "1" } }
+  end
+
+  for what, how in pairs(UNUSABLE) do
+    it("is not read from a message " .. what .. ": the fence is made anew", function ()
       local op, claim = begins()
-      fence.draws(0)
-      local lock = has(op, claim, BASE + 1)
-      op = lock:release()
-      scene.goes(peer, claim, "db-mutexbell")
-      assert.is_true(peer:result(op))
-      op = mutex:acquire(0)
-      claim = scene.shuts(peer, MUTEX)
-      assert.equal(1, fence.peeks(peer.fence))
-      fence.message(peer.fence, 1, { ["x-amqplocks-base"] = BASE - TRIES, ["x-acquired-count"] = TRIES + 1,
-        ["x-delivery-count"] = 0 })
-      has(op, claim, BASE + 2)
+      fence.message(peer.fence, fence.peeks(peer.fence), how[1], how[2], how[3])
+      fence.enters()
+      fence.looks(true)
+      fence.message(peer.maker, fence.peeks(peer.maker), how[1], how[2], how[3])
+      peer.maker:delete(FENCE)
+      local channel, base = fence.publishes()
+      assert.equal(peer:wall() * 1e6, base)
+      fence.confirm(channel)
+      fence.finishes()
+      fence.draws(TRIES)
+      has(op, claim, BASE + TRIES + 1)
     end)
+  end
 
-    it("is not handed over if the mutex was lost meanwhile: another is drawn with the next claim", function ()
+  for what, headers in pairs{ ["no base"] = {}, ["a base that is a text"] = { ["x-amqplocks-base"] = "1000000" } } do
+    it("is not had from a queue whose message has " .. what .. ": squatted", function ()
       local op, claim = begins()
-      fence.draws(4)
-      peer.holder:expect("queue.declare", { channel = claim.channel, queue = MUTEX, passive = true })
-      peer.holder:cancelled(claim)
-      peer.holder:closes(claim.channel)
+      fence.message(peer.fence, fence.peeks(peer.fence), headers)
+      fence.enters()
+      fence.looks(true)
+      fence.message(peer.maker, fence.peeks(peer.maker), headers)
+      fails(op, claim, "squatted", FENCE)
+    end)
+  end
+
+  local MOST = 9007199254740992 -- 2^53
+  local USED_UP = { ["x-amqplocks-base"] = MOST - 40, ["x-delivery-count"] = 39 }
+
+  it("is less than 2^53, and there is none after the last: conflict, and no smaller one instead", function ()
+    local op, claim = begins()
+    fence.message(peer.fence, fence.peeks(peer.fence), { ["x-amqplocks-base"] = MOST - 40,
+      ["x-delivery-count"] = 38 })
+    has(op, claim, MOST - 1):release()
+    scene.goes(peer, claim, "db-mutexbell")
+    op = mutex:acquire(0)
+    claim = scene.shuts(peer, MUTEX)
+    fence.message(peer.fence, fence.peeks(peer.fence), USED_UP)
+    fails(op, claim, "conflict", "2^53", FENCE)
+    assert.is_false(peer.maker:wanted())
+  end)
+
+  it("is not had where another client has made a fence whose numbers are used up: conflict", function ()
+    local op, claim = begins()
+    fence.is_absent()
+    fence.enters()
+    fence.looks(true)
+    fence.message(peer.maker, fence.peeks(peer.maker), USED_UP)
+    fails(op, claim, "conflict", "2^53", FENCE)
+  end)
+
+  describe("where there is no fence", function ()
+    it("is drawn from one that is made, with the time as its base", function ()
+      local op, claim = begins()
+      fence.is_absent()
+      fence.is_made()
       pending(op)
-      peer:pass(1)
-      peer.prober:answer(peer.prober:probes(), {}) -- the mutex is free, and waiters are woken
-      claim = scene.is_granted(peer, MUTEX)
-      fence.draws(6)
-      has(op, claim, BASE + 7)
+      fence.draws(TRIES)
+      has(op, claim, BASE + TRIES + 1)
     end)
 
-    local UNUSABLE = {
-      ["with a base of 0"] = { { ["x-amqplocks-base"] = 0 } },
-      ["that has returned a negative number of times"] = { { ["x-amqplocks-base"] = BASE, ["x-delivery-count"] = -2 } },
-      ["beside another"] = { { ["x-amqplocks-base"] = BASE - TRIES, ["x-delivery-count"] = TRIES }, 1 },
-      ["whose count began anew, or whose maker did not come to its end"] = { { ["x-amqplocks-base"] = BASE } },
-      ["that came back once too few times for its maker"] = {
-        { ["x-amqplocks-base"] = BASE, ["x-delivery-count"] = TRIES - 1 } },
-      ["that has a count and was not delivered before"] = {
-        { ["x-amqplocks-base"] = BASE, ["x-delivery-count"] = TRIES }, 0, true },
-    }
-    local MANY = 2 ^ 53
-    for what, counts in pairs{ ["large"] = { MANY * 2, 0 }, ["large together"] = { MANY * 512, MANY * 512 },
-      ["negative"] = { TRIES + 10, -1 } } do
-      UNUSABLE["with counts that no broker counts: " .. what] = { { ["x-amqplocks-base"] = BASE,
-        ["x-delivery-count"] = counts[1], ["x-acquired-count"] = counts[2] } }
-    end
-    for _, header in ipairs{ "x-death", "x-shovelled", "x-received-from" } do
-      UNUSABLE["with the header " .. header] = { { ["x-amqplocks-base"] = BASE, ["x-delivery-count"] = TRIES,
-        [header] = header == "x-death" and { queue = "retry" } or "1" } }
-    end
-
-    for what, how in pairs(UNUSABLE) do
-      it("is not read from a message " .. what .. ": the fence is made anew", function ()
-        local op, claim = begins()
-        fence.message(peer.fence, fence.peeks(peer.fence), how[1], how[2], how[3])
-        fence.enters()
-        fence.looks(true)
-        fence.message(peer.maker, fence.peeks(peer.maker), how[1], how[2], how[3])
-        peer.maker:delete(FENCE)
-        local channel, base = fence.publishes()
-        assert.equal(peer:wall() * 1e6, base)
-        fence.confirm(channel)
-        fence.finishes()
-        fence.draws(TRIES)
-        has(op, claim, BASE + TRIES + 1)
-      end)
-    end
-
-    for what, headers in pairs{ ["no base"] = {}, ["a base that is a text"] = { ["x-amqplocks-base"] = "1000000" } } do
-      it("is not had from a queue whose message has " .. what .. ": squatted", function ()
-        local op, claim = begins()
-        fence.message(peer.fence, fence.peeks(peer.fence), headers)
-        fence.enters()
-        fence.looks(true)
-        fence.message(peer.maker, fence.peeks(peer.maker), headers)
-        fails(op, claim, "squatted", FENCE)
-      end)
-    end
-
-    local MOST = 9007199254740992 -- 2^53
-    local USED_UP = { ["x-amqplocks-base"] = MOST - 40, ["x-delivery-count"] = 39 }
-
-    it("is less than 2^53, and there is none after the last: conflict, and no smaller one instead", function ()
-      local op, claim = begins()
-      fence.message(peer.fence, fence.peeks(peer.fence), { ["x-amqplocks-base"] = MOST - 40,
-        ["x-delivery-count"] = 38 })
-      has(op, claim, MOST - 1):release()
-      scene.goes(peer, claim, "db-mutexbell")
-      op = mutex:acquire(0)
-      claim = scene.shuts(peer, MUTEX)
-      fence.message(peer.fence, fence.peeks(peer.fence), USED_UP)
-      fails(op, claim, "conflict", "2^53", FENCE)
-      assert.is_false(peer.maker:wanted())
-    end)
-
-    it("is not had where another client has made a fence whose numbers are used up: conflict", function ()
+    it("is drawn from one that another client has made meanwhile", function ()
       local op, claim = begins()
       fence.is_absent()
       fence.enters()
       fence.looks(true)
-      fence.message(peer.maker, fence.peeks(peer.maker), USED_UP)
-      fails(op, claim, "conflict", "2^53", FENCE)
+      fence.draws(3, peer.maker)
+      peer.maker:expect("connection.close")
+      fence.draws(4)
+      has(op, claim, BASE + 5)
     end)
 
-    describe("where there is no fence", function ()
-      it("is drawn from one that is made, with the time as its base", function ()
-        local op, claim = begins()
-        fence.is_absent()
-        fence.is_made()
-        pending(op)
-        fence.draws(TRIES)
-        has(op, claim, BASE + TRIES + 1)
+    -- After a pause the maker tries again, and finds the fence that another client has made.
+    local function enters_later()
+      peer.maker:silent()
+      peer:pass(0.1)
+      fence.enters(true)
+      fence.looks(true)
+      fence.draws(3, peer.maker)
+      peer.maker:expect("connection.close")
+    end
+
+    it("waits while another client makes it", function ()
+      local op, claim = begins()
+      fence.is_absent()
+      fence.connects(peer.maker)
+      local channel = peer.maker:opened()
+      peer.maker:expect("queue.declare", { channel = channel, queue = MAKER })
+      peer.maker:refuse(channel, 405, "RESOURCE_LOCKED - cannot obtain exclusive access to it", "queue.declare")
+      channel = peer.maker:opened()
+      peer.maker:expect("queue.declare", { channel = channel, queue = MAKER, passive = true })
+      peer.maker:refuse(channel, 405, "RESOURCE_LOCKED - cannot obtain exclusive access to it", "queue.declare")
+      enters_later()
+      fence.draws(4)
+      has(op, claim, BASE + 5)
+    end)
+
+    it("is not published by a maker that another one has overtaken", function ()
+      local op, claim = begins()
+      fence.is_absent()
+      fence.enters()
+      fence.looks(false)
+      local channel = fence.publishes()
+      peer.maker:refuse(channel, 405, "RESOURCE_LOCKED - cannot obtain exclusive access to it", "queue.declare")
+      enters_later()
+      fence.draws(4)
+      has(op, claim, BASE + 5)
+    end)
+
+    it("is not had where a queue of other software has the name of the maker's: squatted", function ()
+      local op, claim = begins()
+      fence.is_absent()
+      fence.connects(peer.maker)
+      local channel = peer.maker:opened()
+      peer.maker:expect("queue.declare", { channel = channel, queue = MAKER })
+      peer.maker:refuse(channel, 405, "RESOURCE_LOCKED - cannot obtain exclusive access to it", "queue.declare")
+      channel = peer.maker:opened()
+      peer.maker:expect("queue.declare", { channel = channel, queue = MAKER, passive = true })
+      peer.maker:declared(channel, MAKER)
+      fails(op, claim, "squatted", MAKER, "not exclusive")
+    end)
+
+    it("begins anew, on another connection, if that of the maker is lost", function ()
+      local op, claim = begins()
+      fence.is_absent()
+      fence.enters()
+      fence.looks(false)
+      fence.publishes()
+      peer.maker:down()
+      peer:pass(0.2)
+      fence.enters()
+      fence.looks(true)
+      fence.draws(0 - TRIES, peer.maker) -- it was published, and not tried
+      peer.maker:delete(FENCE)
+      fence.confirm((fence.publishes()))
+      fence.finishes()
+      fence.draws(TRIES)
+      has(op, claim, BASE + TRIES + 1)
+    end)
+
+    it("gives up during an alarm: blocked", function ()
+      local op, claim = begins()
+      fence.is_absent()
+      fence.enters()
+      fence.looks(false)
+      fence.publishes()
+      peer.maker:send{ channel = 0, method = "connection.blocked", reason = "memory" }
+      fails(op, claim, "blocked", FENCE)
+      assert.equal("down", peer.maker:state())
+    end)
+
+    it("is not had if the message does not last: conflict", function ()
+      local op, claim = begins()
+      fence.is_absent()
+      fence.enters()
+      fence.looks(false)
+      fence.confirm((fence.publishes()))
+      for i = 1, TRIES do fence.is_tried(i <= 5 and i - 1 or nil) end
+      peer:live(4, function ()
+        while peer.maker:next() == "basic.get" do fence.is_tried() end
+        return op:done()
       end)
+      fails(op, claim, "conflict", "policy")
+    end)
 
-      it("is drawn from one that another client has made meanwhile", function ()
-        local op, claim = begins()
+    it("is not had where a fence is deleted again and again: conflict", function ()
+      local op, claim = begins()
+      for _ = 1, 2 do
         fence.is_absent()
-        fence.enters()
-        fence.looks(true)
-        fence.draws(3, peer.maker)
-        peer.maker:expect("connection.close")
-        fence.draws(4)
-        has(op, claim, BASE + 5)
-      end)
-
-      -- After a pause the maker tries again, and finds the fence that another client has made.
-      local function enters_later()
-        peer.maker:silent()
-        peer:pass(0.1)
-        fence.enters(true)
-        fence.looks(true)
-        fence.draws(3, peer.maker)
-        peer.maker:expect("connection.close")
-      end
-
-      it("waits while another client makes it", function ()
-        local op, claim = begins()
-        fence.is_absent()
-        fence.connects(peer.maker)
-        local channel = peer.maker:opened()
-        peer.maker:expect("queue.declare", { channel = channel, queue = MAKER })
-        peer.maker:refuse(channel, 405, "RESOURCE_LOCKED - cannot obtain exclusive access to it", "queue.declare")
-        channel = peer.maker:opened()
-        peer.maker:expect("queue.declare", { channel = channel, queue = MAKER, passive = true })
-        peer.maker:refuse(channel, 405, "RESOURCE_LOCKED - cannot obtain exclusive access to it", "queue.declare")
-        enters_later()
-        fence.draws(4)
-        has(op, claim, BASE + 5)
-      end)
-
-      it("is not published by a maker that another one has overtaken", function ()
-        local op, claim = begins()
-        fence.is_absent()
-        fence.enters()
-        fence.looks(false)
-        local channel = fence.publishes()
-        peer.maker:refuse(channel, 405, "RESOURCE_LOCKED - cannot obtain exclusive access to it", "queue.declare")
-        enters_later()
-        fence.draws(4)
-        has(op, claim, BASE + 5)
-      end)
-
-      it("is not had where a queue of other software has the name of the maker's: squatted", function ()
-        local op, claim = begins()
-        fence.is_absent()
-        fence.connects(peer.maker)
-        local channel = peer.maker:opened()
-        peer.maker:expect("queue.declare", { channel = channel, queue = MAKER })
-        peer.maker:refuse(channel, 405, "RESOURCE_LOCKED - cannot obtain exclusive access to it", "queue.declare")
-        channel = peer.maker:opened()
-        peer.maker:expect("queue.declare", { channel = channel, queue = MAKER, passive = true })
-        peer.maker:declared(channel, MAKER)
-        fails(op, claim, "squatted", MAKER, "not exclusive")
-      end)
-
-      it("begins anew, on another connection, if that of the maker is lost", function ()
-        local op, claim = begins()
-        fence.is_absent()
-        fence.enters()
-        fence.looks(false)
-        fence.publishes()
-        peer.maker:down()
         peer:pass(0.2)
-        fence.enters()
-        fence.looks(true)
-        fence.draws(0 - TRIES, peer.maker) -- it was published, and not tried
-        peer.maker:delete(FENCE)
-        fence.confirm((fence.publishes()))
-        fence.finishes()
-        fence.draws(TRIES)
-        has(op, claim, BASE + TRIES + 1)
-      end)
-
-      it("gives up during an alarm: blocked", function ()
-        local op, claim = begins()
-        fence.is_absent()
-        fence.enters()
-        fence.looks(false)
-        fence.publishes()
-        peer.maker:send{ channel = 0, method = "connection.blocked", reason = "memory" }
-        fails(op, claim, "blocked", FENCE)
-        assert.equal("down", peer.maker:state())
-      end)
-
-      it("is not had if the message does not last: conflict", function ()
-        local op, claim = begins()
-        fence.is_absent()
-        fence.enters()
-        fence.looks(false)
-        fence.confirm((fence.publishes()))
-        for i = 1, TRIES do fence.is_tried(i <= 5 and i - 1 or nil) end
-        peer:live(4, function ()
-          while peer.maker:next() == "basic.get" do fence.is_tried() end
-          return op:done()
-        end)
-        fails(op, claim, "conflict", "policy")
-      end)
-
-      it("is not had where a fence is deleted again and again: conflict", function ()
-        local op, claim = begins()
-        for _ = 1, 2 do
-          fence.is_absent()
-          peer:pass(0.2)
-          fence.is_made()
-        end
-        fence.is_absent()
-        fails(op, claim, "conflict", "expires")
-      end)
-
-      it("ends with the caller's time, and the maker's connection at once", function ()
-        local op, claim = begins(1)
-        fence.is_absent()
-        fence.enters()
-        fence.looks(false)
-        fence.publishes()
-        peer:pass(1)
-        fails(op, claim, "timeout", "was granted, and no number could be drawn within 1 s: the broker did not answer")
-        assert.equal("down", peer.maker:state())
-      end)
-    end)
-
-    describe("where the fence is empty", function ()
-      -- Until the maker is wanted, the fence is empty.
-      local function is_empty_for_long(op)
-        local began = peer.now
-        peer:live(10, function ()
-          if peer.fence:next() == "basic.get" or peer.fence:next() == "channel.open" then
-            fence.empty(peer.fence, fence.peeks(peer.fence))
-          end
-          return op:done() or peer.maker:wanted()
-        end)
-        assert.is_true(peer.now - began >= 2.5)
+        fence.is_made()
       end
-
-      it("is drawn when the message is back", function ()
-        local op, claim = begins()
-        for _ = 1, 5 do
-          fence.empty(peer.fence, fence.peeks(peer.fence))
-          peer.fence:silent()
-          peer:pass(0.1)
-        end
-        fence.draws(9)
-        has(op, claim, BASE + 10)
-      end)
-
-      it("until the caller's time is over, is not had: the message says so", function ()
-        local op, claim = begins(1)
-        peer:live(2, function ()
-          if peer.fence:next() ~= "nothing" then fence.empty(peer.fence, fence.peeks(peer.fence)) end
-          return op:done()
-        end)
-        fails(op, claim, "timeout", "within 1 s: its message is in the hand of another client")
-      end)
-
-      it("for long, is not had: conflict, as a policy may remove the message", function ()
-        local op, claim = begins()
-        is_empty_for_long(op)
-        fence.enters()
-        fence.looks(true)
-        fence.empty(peer.maker, fence.peeks(peer.maker))
-        local ask = peer.maker:expect("queue.declare", { queue = UNFINISHED, passive = true })
-        peer.maker:refuse(ask.channel, 404, NO_UNFINISHED, "queue.declare")
-        fails(op, claim, "conflict", "policy", FENCE)
-        assert.equal("down", peer.maker:state())
-      end)
-
-      it("for long, and its maker did not come to its end: it is made anew", function ()
-        local op, claim = begins()
-        is_empty_for_long(op)
-        fence.enters()
-        fence.looks(true)
-        fence.empty(peer.maker, fence.peeks(peer.maker))
-        local ask = peer.maker:expect("queue.declare", { queue = UNFINISHED, passive = true })
-        peer.maker:declared(ask.channel, UNFINISHED)
-        peer.maker:delete(FENCE)
-        fence.confirm((fence.publishes()))
-        fence.finishes()
-        fence.draws(TRIES)
-        has(op, claim, BASE + TRIES + 1)
-      end)
+      fence.is_absent()
+      fails(op, claim, "conflict", "expires")
     end)
 
-    it("is not had by any acquire that waits for a connection that stays silent", function ()
-      local ops = { mutex:acquire(0) }
+    it("ends with the caller's time, and the maker's connection at once", function ()
+      local op, claim = begins(1)
+      fence.is_absent()
+      fence.enters()
+      fence.looks(false)
+      fence.publishes()
+      peer:pass(1)
+      fails(op, claim, "timeout", "was granted, and no number could be drawn within 1 s: the broker did not answer")
+      assert.equal("down", peer.maker:state())
+    end)
+  end)
+
+  describe("where the fence is empty", function ()
+    -- Until the maker is wanted, the fence is empty.
+    local function is_empty_for_long(op)
+      local began = peer.now
+      peer:live(10, function ()
+        if peer.fence:next() == "basic.get" or peer.fence:next() == "channel.open" then
+          fence.empty(peer.fence, fence.peeks(peer.fence))
+        end
+        return op:done() or peer.maker:wanted()
+      end)
+      assert.is_true(peer.now - began >= 2.5)
+    end
+
+    it("is drawn when the message is back", function ()
+      local op, claim = begins()
+      for _ = 1, 5 do
+        fence.empty(peer.fence, fence.peeks(peer.fence))
+        peer.fence:silent()
+        peer:pass(0.1)
+      end
+      fence.draws(9)
+      has(op, claim, BASE + 10)
+    end)
+
+    it("until the caller's time is over, is not had: the message says so", function ()
+      local op, claim = begins(1)
+      peer:live(2, function ()
+        if peer.fence:next() ~= "nothing" then fence.empty(peer.fence, fence.peeks(peer.fence)) end
+        return op:done()
+      end)
+      fails(op, claim, "timeout", "within 1 s: its message is in the hand of another client")
+    end)
+
+    it("for long, is not had: conflict, as a policy may remove the message", function ()
+      local op, claim = begins()
+      is_empty_for_long(op)
+      fence.enters()
+      fence.looks(true)
+      fence.empty(peer.maker, fence.peeks(peer.maker))
+      local ask = peer.maker:expect("queue.declare", { queue = UNFINISHED, passive = true })
+      peer.maker:refuse(ask.channel, 404, NO_UNFINISHED, "queue.declare")
+      fails(op, claim, "conflict", "policy", FENCE)
+      assert.equal("down", peer.maker:state())
+    end)
+
+    it("for long, and its maker did not come to its end: it is made anew", function ()
+      local op, claim = begins()
+      is_empty_for_long(op)
+      fence.enters()
+      fence.looks(true)
+      fence.empty(peer.maker, fence.peeks(peer.maker))
+      local ask = peer.maker:expect("queue.declare", { queue = UNFINISHED, passive = true })
+      peer.maker:declared(ask.channel, UNFINISHED)
+      peer.maker:delete(FENCE)
+      fence.confirm((fence.publishes()))
+      fence.finishes()
+      fence.draws(TRIES)
+      has(op, claim, BASE + TRIES + 1)
+    end)
+  end)
+
+  it("is not had by any acquire that waits for a connection that stays silent", function ()
+    local ops = { mutex:acquire(0) }
+    claims()
+    fence.connects(peer.fence)
+    fence.peeks(peer.fence)
+    for i = 2, 4 do
+      ops[i] = peer:mutex("other" .. i, { fenced = true }):acquire(0)
+      peer.prober:answer(peer.prober:probes(), {})
+      peer.holder:grant(peer.holder:claim("other" .. i .. "-mutex"))
+    end
+    peer.fence:ignore()
+    peer:pass(60)
+    for _, op in ipairs(ops) do peer:failed(op, "unavailable") end
+  end)
+
+  describe("on a connection that fails", function ()
+    it("is drawn on the next one", function ()
+      local op, claim = begins()
+      fence.peeks(peer.fence)
+      peer.fence:send{ channel = 0, method = "connection.close", reply_code = 541, reply_text = "INTERNAL_ERROR",
+        class_id = 60, method_id = 70 }
+      pending(op)
+      peer:pass(0.2)
+      fence.connects(peer.fence)
+      fence.draws(7)
+      has(op, claim, BASE + 8)
+    end)
+
+    it("or that is silent: the same", function ()
+      local op, claim = begins()
+      fence.peeks(peer.fence)
+      peer:pass(2.5)
+      pending(op)
+      assert.is_true(peer.fence:wanted())
+      peer:pass(0.2)
+      fence.connects(peer.fence)
+      fence.draws(7)
+      has(op, claim, BASE + 8)
+    end)
+
+    it("again and again, is not had: unavailable", function ()
+      local op = mutex:acquire(0)
+      local claim = claims()
+      peer:live(20, function ()
+        if peer.fence:due() then peer.session:fail("fence", "unreachable", "nobody is there") end
+        return op:done()
+      end)
+      fails(op, claim, "unavailable", FENCE, "nobody is there", "within 5 s")
+    end)
+
+    it("with the holder's, is not had: unreachable", function ()
+      local op = mutex:acquire(60)
       claims()
       fence.connects(peer.fence)
       fence.peeks(peer.fence)
-      for i = 2, 4 do
-        ops[i] = peer:mutex("other" .. i, { fenced = true }):acquire(0)
-        peer.prober:answer(peer.prober:probes(), {})
-        peer.holder:grant(peer.holder:claim("other" .. i .. "-mutex"))
-      end
-      peer.fence:ignore()
-      peer:pass(60)
-      for _, op in ipairs(ops) do peer:failed(op, "unavailable") end
-    end)
-
-    describe("on a connection that fails", function ()
-      it("is drawn on the next one", function ()
-        local op, claim = begins()
-        fence.peeks(peer.fence)
-        peer.fence:send{ channel = 0, method = "connection.close", reply_code = 541, reply_text = "INTERNAL_ERROR",
-          class_id = 60, method_id = 70 }
-        pending(op)
-        peer:pass(0.2)
-        fence.connects(peer.fence)
-        fence.draws(7)
-        has(op, claim, BASE + 8)
-      end)
-
-      it("or that is silent: the same", function ()
-        local op, claim = begins()
-        fence.peeks(peer.fence)
-        peer:pass(2.5)
-        pending(op)
-        assert.is_true(peer.fence:wanted())
-        peer:pass(0.2)
-        fence.connects(peer.fence)
-        fence.draws(7)
-        has(op, claim, BASE + 8)
-      end)
-
-      it("again and again, is not had: unavailable", function ()
-        local op = mutex:acquire(0)
-        local claim = claims()
-        peer:live(20, function ()
-          if peer.fence:due() then peer.session:fail("fence", "unreachable", "nobody is there") end
-          return op:done()
-        end)
-        fails(op, claim, "unavailable", FENCE, "nobody is there", "within 5 s")
-      end)
-
-      it("with the holder's, is not had: unreachable", function ()
-        local op = mutex:acquire(60)
-        claims()
-        fence.connects(peer.fence)
-        fence.peeks(peer.fence)
-        peer.holder:down()
-        peer:failed(op, "unreachable")
-      end)
-    end)
-
-    for code, how in pairs{
-      refused = { 403, "ACCESS_REFUSED - access to queue 'db-mutexfence' in vhost '/' refused for user 'guest'" },
-      squatted = { 405, "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'db-mutexfence'" },
-    } do
-      it("is not had from a queue that refuses: " .. code, function ()
-        local op, claim = begins()
-        peer.fence:refuse(fence.peeks(peer.fence), how[1], how[2])
-        fails(op, claim, code, FENCE)
-      end)
-    end
-
-    it("is not had if it is not larger than one seen before: conflict", function ()
-      local op, claim = begins()
-      fence.draws(7)
-      has(op, claim, BASE + 8):release()
-      scene.goes(peer, claim, "db-mutexbell")
-      op = mutex:acquire(0)
-      claim = scene.shuts(peer, MUTEX)
-      fence.draws(7)
-      fails(op, claim, "conflict", tostring(BASE + 8))
-    end)
-
-    it("costs no connection when it was not drawn for a minute", function ()
-      local op, claim = begins()
-      fence.draws(0)
-      has(op, claim, BASE + 1)
-      peer:pass(59)
-      assert.equal("open", peer.fence:state())
-      peer.fence:ignore() -- heartbeats
-      peer:pass(1)
-      peer.fence:expect("connection.close")
-      peer.fence:send{ channel = 0, method = "connection.close-ok" }
-      assert.is_false(peer.fence:wanted())
-    end)
-
-    it("is none without the option", function ()
-      peer, mutex = scene.open(way, "mutex")
-      local op = mutex:acquire(0)
-      scene.shuts(peer, MUTEX)
-      assert.is_nil(peer:result(op):fence())
-      assert.is_false(peer.fence:wanted())
+      peer.holder:down()
+      peer:failed(op, "unreachable")
     end)
   end)
-end
+
+  for code, how in pairs{
+    refused = { 403, "ACCESS_REFUSED - access to queue 'db-mutexfence' in vhost '/' refused for user 'guest'" },
+    squatted = { 405, "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'db-mutexfence'" },
+  } do
+    it("is not had from a queue that refuses: " .. code, function ()
+      local op, claim = begins()
+      peer.fence:refuse(fence.peeks(peer.fence), how[1], how[2])
+      fails(op, claim, code, FENCE)
+    end)
+  end
+
+  it("is not had if it is not larger than one seen before: conflict", function ()
+    local op, claim = begins()
+    fence.draws(7)
+    has(op, claim, BASE + 8):release()
+    scene.goes(peer, claim, "db-mutexbell")
+    op = mutex:acquire(0)
+    claim = scene.shuts(peer, MUTEX)
+    fence.draws(7)
+    fails(op, claim, "conflict", tostring(BASE + 8))
+  end)
+
+  it("costs no connection when it was not drawn for a minute", function ()
+    local op, claim = begins()
+    fence.draws(0)
+    has(op, claim, BASE + 1)
+    peer:pass(59)
+    assert.equal("open", peer.fence:state())
+    peer.fence:ignore() -- heartbeats
+    peer:pass(1)
+    peer.fence:expect("connection.close")
+    peer.fence:send{ channel = 0, method = "connection.close-ok" }
+    assert.is_false(peer.fence:wanted())
+  end)
+
+  it("is none without the option", function ()
+    peer, mutex = scene.open("whole", "mutex")
+    local op = mutex:acquire(0)
+    scene.shuts(peer, MUTEX)
+    assert.is_nil(peer:result(op):fence())
+    assert.is_false(peer.fence:wanted())
+  end)
+end)

@@ -19,150 +19,148 @@ local function row(count, held)
   return queues
 end
 
-for _, way in ipairs(Peer.all_ways) do
-  describe("a session, fed " .. way, function()
-    local peer
+describe("a session", function()
+  local peer
 
-    before_each(function() peer = Peer.open(way) end)
+  before_each(function() peer = Peer.open() end)
 
-    local function begin(strategy, ...)
-      return peer:semaphore("images", { strategy = strategy or "last" }):acquire(...)
+  local function begin(strategy, ...)
+    return peer:semaphore("images", { strategy = strategy or "last" }):acquire(...)
+  end
+
+  local function claims(slot) return peer.holder:claim(("images-%d-B"):format(slot), ("images-%d-A"):format(slot)) end
+
+  local function wins(op, slot)
+    peer.holder:grant(claims(slot))
+    local lock = peer:result(op)
+    assert.equal(slot, (lock:info()))
+    return lock
+  end
+
+  local function leaves(lock)
+    local slot = lock:info()
+    lock:drop()
+    peer.holder:delete(("images-%d-B"):format(slot))
+  end
+
+  -- This session has had these slots of five, the last one latest.
+  local function had(...)
+    for _, slot in ipairs{ ... } do
+      local op, held = begin("ascending", 0), {}
+      for other = 1, slot - 1 do held[other] = other end
+      while peer.prober:next() ~= "nothing" do looks(peer, row(5, held)) end
+      leaves(wins(op, slot))
     end
+  end
 
-    local function claims(slot) return peer.holder:claim(("images-%d-B"):format(slot), ("images-%d-A"):format(slot)) end
-
-    local function wins(op, slot)
-      peer.holder:grant(claims(slot))
-      local lock = peer:result(op)
-      assert.equal(slot, (lock:info()))
-      return lock
-    end
-
-    local function leaves(lock)
-      local slot = lock:info()
-      lock:drop()
-      peer.holder:delete(("images-%d-B"):format(slot))
-    end
-
-    -- This session has had these slots of five, the last one latest.
-    local function had(...)
-      for _, slot in ipairs{ ... } do
-        local op, held = begin("ascending", 0), {}
-        for other = 1, slot - 1 do held[other] = other end
-        while peer.prober:next() ~= "nothing" do looks(peer, row(5, held)) end
-        leaves(wins(op, slot))
-      end
-    end
-
-    it("begins where it was last, though the object is a new one", function()
-      had(3)
-      local op = begin(nil, 0)
-      assert.same({ 3, 16 }, { looks(peer, row(5)) })
-      leaves(wins(op, 3))
-      op = begin(nil, 0)
-      assert.same({ 3, 2 }, { looks(peer, row(5)) })
-      wins(op, 3)
-    end)
-
-    it("begins at 1 if another session was elsewhere", function()
-      had(3)
-      peer = Peer.open(way)
-      local op = begin(nil, 0)
-      assert.same({ 1, 16 }, { looks(peer, row(5)) })
-      wins(op, 1)
-    end)
-
-    it("looks at sixteen slots by a new object where two did not do: one that is down may hide others", function()
-      had(3)
-      local op = begin("ascending", 0)
-      assert.same({ 1, 16 }, { looks(peer, row(5)) })
-      wins(op, 1)
-    end)
-
-    it("looks at two slots by chance once it has seen the end of the row, and at more before", function()
-      for count, width in pairs{ [5] = 2, [30] = 16 } do
-        peer = Peer.open(way)
-        local op = begin("ascending", 0)
-        looks(peer, row(count))
-        leaves(wins(op, 1))
-        begin("random", 0)
-        assert.equal(width, (select(2, looks(peer, row(count)))))
-      end
-    end)
-
-    it("lets each of its callers begin at another slot that it had", function()
-      had(2, 4, 3)
-      local starts = {}
-      for i = 1, 4 do
-        begin(nil, 0)
-        local probes = peer.prober:probes()
-        starts[i] = tonumber(probes[1].queue:match "%-(%d+)%-A$")
-      end
-      assert.same({ 3, 4, 2, 3 }, starts)
-    end)
-
-    it("does not begin at a slot that it holds", function()
-      had(2, 4)
-      local op = begin(nil, 0)
-      looks(peer, row(5))
-      wins(op, 4)
-      begin(nil, 0)
-      assert.equal(2, (looks(peer, row(5, { 4 }))))
-    end)
-
-    it("goes on from the slot that it won when another client had the last one", function()
-      had(3)
-      local op = begin(nil, 0)
-      looks(peer, row(5, { 3 }))
-      leaves(wins(op, 4))
-      begin(nil, 0)
-      assert.equal(4, (looks(peer, row(5))))
-    end)
-
-    it("finds a free slot of fewer than it knew", function()
-      had(5)
-      local op = begin(nil, 0)
-      looks(peer, row(2, { 1 }))
-      looks(peer, row(2, { 1 }))
-      leaves(wins(op, 2))
-      begin(nil, 0)
-      assert.equal(2, (looks(peer, row(2))))
-    end)
-
-    it("finds a slot of more than it knew", function()
-      had(5)
-      local op = begin(nil, 0)
-      looks(peer, row(9, { 5, 6, 7, 8 }))
-      wins(op, 9)
-    end)
-
-    it("forgets all when there is no semaphore any more", function()
-      had(3)
-      local op = begin(nil, 0)
-      looks(peer, {})
-      peer.holder:again{ "images-1-A" }
-      peer:failed(op, "not_found")
-      begin(nil, 0)
-      assert.same({ 1, 16 }, { looks(peer, row(2)) })
-    end)
-
-    it("takes no slot beyond the most that an object may take, though it had one", function()
-      had(3)
-      local op = peer:semaphore("images", { strategy = "last", most = 2 }):acquire(0)
-      assert.same({ 1, 2 }, { looks(peer, row(5)) })
-      wins(op, 1)
-    end)
-
-    it("remembers 64 names, the latest", function()
-      had(3)
-      for i = 1, 63 do peer:semaphore("other-" .. i) end
-      begin(nil, 0)
-      assert.equal(3, (looks(peer, row(5))))
-      peer = Peer.open(way)
-      had(3)
-      for i = 1, 64 do peer:semaphore("other-" .. i) end
-      begin(nil, 0)
-      assert.equal(1, (looks(peer, row(5))))
-    end)
+  it("begins where it was last, though the object is a new one", function()
+    had(3)
+    local op = begin(nil, 0)
+    assert.same({ 3, 16 }, { looks(peer, row(5)) })
+    leaves(wins(op, 3))
+    op = begin(nil, 0)
+    assert.same({ 3, 2 }, { looks(peer, row(5)) })
+    wins(op, 3)
   end)
-end
+
+  it("begins at 1 if another session was elsewhere", function()
+    had(3)
+    peer = Peer.open()
+    local op = begin(nil, 0)
+    assert.same({ 1, 16 }, { looks(peer, row(5)) })
+    wins(op, 1)
+  end)
+
+  it("looks at sixteen slots by a new object where two did not do: one that is down may hide others", function()
+    had(3)
+    local op = begin("ascending", 0)
+    assert.same({ 1, 16 }, { looks(peer, row(5)) })
+    wins(op, 1)
+  end)
+
+  it("looks at two slots by chance once it has seen the end of the row, and at more before", function()
+    for count, width in pairs{ [5] = 2, [30] = 16 } do
+      peer = Peer.open()
+      local op = begin("ascending", 0)
+      looks(peer, row(count))
+      leaves(wins(op, 1))
+      begin("random", 0)
+      assert.equal(width, (select(2, looks(peer, row(count)))))
+    end
+  end)
+
+  it("lets each of its callers begin at another slot that it had", function()
+    had(2, 4, 3)
+    local starts = {}
+    for i = 1, 4 do
+      begin(nil, 0)
+      local probes = peer.prober:probes()
+      starts[i] = tonumber(probes[1].queue:match "%-(%d+)%-A$")
+    end
+    assert.same({ 3, 4, 2, 3 }, starts)
+  end)
+
+  it("does not begin at a slot that it holds", function()
+    had(2, 4)
+    local op = begin(nil, 0)
+    looks(peer, row(5))
+    wins(op, 4)
+    begin(nil, 0)
+    assert.equal(2, (looks(peer, row(5, { 4 }))))
+  end)
+
+  it("goes on from the slot that it won when another client had the last one", function()
+    had(3)
+    local op = begin(nil, 0)
+    looks(peer, row(5, { 3 }))
+    leaves(wins(op, 4))
+    begin(nil, 0)
+    assert.equal(4, (looks(peer, row(5))))
+  end)
+
+  it("finds a free slot of fewer than it knew", function()
+    had(5)
+    local op = begin(nil, 0)
+    looks(peer, row(2, { 1 }))
+    looks(peer, row(2, { 1 }))
+    leaves(wins(op, 2))
+    begin(nil, 0)
+    assert.equal(2, (looks(peer, row(2))))
+  end)
+
+  it("finds a slot of more than it knew", function()
+    had(5)
+    local op = begin(nil, 0)
+    looks(peer, row(9, { 5, 6, 7, 8 }))
+    wins(op, 9)
+  end)
+
+  it("forgets all when there is no semaphore any more", function()
+    had(3)
+    local op = begin(nil, 0)
+    looks(peer, {})
+    peer.holder:again{ "images-1-A" }
+    peer:failed(op, "not_found")
+    begin(nil, 0)
+    assert.same({ 1, 16 }, { looks(peer, row(2)) })
+  end)
+
+  it("takes no slot beyond the most that an object may take, though it had one", function()
+    had(3)
+    local op = peer:semaphore("images", { strategy = "last", most = 2 }):acquire(0)
+    assert.same({ 1, 2 }, { looks(peer, row(5)) })
+    wins(op, 1)
+  end)
+
+  it("remembers 64 names, the latest", function()
+    had(3)
+    for i = 1, 63 do peer:semaphore("other-" .. i) end
+    begin(nil, 0)
+    assert.equal(3, (looks(peer, row(5))))
+    peer = Peer.open()
+    had(3)
+    for i = 1, 64 do peer:semaphore("other-" .. i) end
+    begin(nil, 0)
+    assert.equal(1, (looks(peer, row(5))))
+  end)
+end)

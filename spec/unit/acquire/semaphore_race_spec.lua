@@ -9,445 +9,443 @@ local scene = require "spec.unit.locks.semaphore_scene"
 local ONE, ONE_HELD = { "images-1-A" }, { "images-1-A", "images-1-B" }
 local TWO_HELD = { "images-1-A", "images-1-B", "images-2-A", "images-2-B" }
 
-for _, way in ipairs(Peer.all_ways) do
-  describe("an acquire, fed " .. way, function ()
-    local function open(settings) return Peer.open(way, settings) end
+describe("an acquire", function ()
+  local function open(settings) return Peer.open("whole", settings) end
 
-    local function searches(seen, ...) return scene.searches(way, seen, ...) end
+  local function searches(seen, ...) return scene.searches("whole", seen, ...) end
 
-    -- What is seen of slots that are free, but for those in `held`.
-    local function row(slots, held)
-      local states = {}
-      for slot = 1, slots do
-        table.insert(states, ("images-%d-A"):format(slot))
-        if held and held[slot] then table.insert(states, ("images-%d-B"):format(slot)) end
-      end
-      return states
+  -- What is seen of slots that are free, but for those in `held`.
+  local function row(slots, held)
+    local states = {}
+    for slot = 1, slots do
+      table.insert(states, ("images-%d-A"):format(slot))
+      if held and held[slot] then table.insert(states, ("images-%d-B"):format(slot)) end
     end
+    return states
+  end
 
-    local function claims(peer, slot)
-      return peer.holder:claim(("images-%d-B"):format(slot), ("images-%d-A"):format(slot))
+  local function claims(peer, slot)
+    return peer.holder:claim(("images-%d-B"):format(slot), ("images-%d-A"):format(slot))
+  end
+
+  -- Somebody was faster: the claim on a slot, the first as a rule, meets another's queue.
+  local function loses(peer, states, slot)
+    peer.prober:look(states or ONE)
+    local claim = claims(peer, slot or 1)
+    peer.holder:refuse(claim.channel, 405, "RESOURCE_LOCKED", "queue.declare")
+    peer.holder:silent()
+    peer.prober:silent()
+  end
+
+  -- The claim on a slot is granted; the operation then has it. Returns the lock.
+  local function is_granted(peer, op, slot)
+    peer.holder:grant(claims(peer, slot))
+    local lock = peer:result(op)
+    assert.is_true(lock:held())
+    return lock
+  end
+
+  local function gets(peer, op)
+    peer.prober:look(ONE)
+    is_granted(peer, op, 1)
+  end
+
+  -- The suspects are looked at; the first of them is a true lock, or (squatting) all are none.
+  local function suspects(peer, names, squatting)
+    local channel = peer.holder:next() == "channel.open" and peer.holder:opened()
+    for _, name in ipairs(names) do
+      channel = peer.holder:expect("queue.declare", { queue = name, passive = true }).channel
     end
-
-    -- Somebody was faster: the claim on a slot, the first as a rule, meets another's queue.
-    local function loses(peer, states, slot)
-      peer.prober:look(states or ONE)
-      local claim = claims(peer, slot or 1)
-      peer.holder:refuse(claim.channel, 405, "RESOURCE_LOCKED", "queue.declare")
-      peer.holder:silent()
-      peer.prober:silent()
+    peer.holder:silent()
+    if squatting then
+      for _, name in ipairs(names) do peer.holder:declared(channel, name) end
+    else
+      peer.holder:refuse(channel, 405, "RESOURCE_LOCKED", "queue.declare")
     end
+  end
 
-    -- The claim on a slot is granted; the operation then has it. Returns the lock.
-    local function is_granted(peer, op, slot)
-      peer.holder:grant(claims(peer, slot))
-      local lock = peer:result(op)
-      assert.is_true(lock:held())
-      return lock
-    end
-
-    local function gets(peer, op)
-      peer.prober:look(ONE)
-      is_granted(peer, op, 1)
-    end
-
-    -- The suspects are looked at; the first of them is a true lock, or (squatting) all are none.
-    local function suspects(peer, names, squatting)
-      local channel = peer.holder:next() == "channel.open" and peer.holder:opened()
-      for _, name in ipairs(names) do
-        channel = peer.holder:expect("queue.declare", { queue = name, passive = true }).channel
-      end
-      peer.holder:silent()
-      if squatting then
-        for _, name in ipairs(names) do peer.holder:declared(channel, name) end
-      else
-        peer.holder:refuse(channel, 405, "RESOURCE_LOCKED", "queue.declare")
-      end
-    end
-
-    describe("that loses a race", function ()
-      it("looks again, from the start, after a skew of at most ten milliseconds", function ()
-        local skews = {}
-        for seed = 1, 5 do
-          local peer = open{ seed = seed }
-          local op = peer:semaphore("images"):acquire(0)
-          loses(peer)
-          skews[seed] = peer:tick()
-          assert.is_true(skews[seed] >= 0 and skews[seed] <= 0.01)
-          peer:pass(0.01)
-          gets(peer, op)
-        end
-        assert.is_true(skews[1] ~= skews[2] or skews[2] ~= skews[3])
-      end)
-
-      it("and its prober, which holds nothing: looks again on another one", function ()
-        for _, timeout in ipairs{ 0, 60 } do
-          local peer = open()
-          local op = peer:semaphore("images"):acquire(timeout)
-          loses(peer)
-          peer.prober:down()
-          peer:pass(0.01)
-          assert.is_false(op:done())
-          peer:pass(peer.prober:pause())
-          assert.is_true(peer.prober:due())
-          peer.prober:handshake()
-          gets(peer, op)
-        end
-      end)
-
-      it("as often as it may: contended", function ()
-        for _, attempts in ipairs{ 1, 2, 8 } do
-          local peer = open()
-          local op = peer:semaphore("images", { max_attempts = attempts }):acquire(0)
-          for i = 1, attempts do
-            assert.is_false(op:done())
-            loses(peer)
-            if i < attempts then peer:pass(0.01) end
-          end
-          peer:failed(op, "contended", ('other claims of "images" were faster %d times'):format(attempts))
-        end
-      end)
-
-      it("as often as it may, goes on waiting if it has time, and may as often again", function ()
-        local peer = open()
-        local op = peer:semaphore("images", { max_attempts = 2 }):acquire(60, false, 0, 0.5)
-        for _ = 1, 3 do
-          loses(peer)
-          peer:pass(0.01)
-          loses(peer)
-          peer.prober:silent()
-          peer:pass(0.5)
-        end
-        assert.is_false(op:done())
-        gets(peer, op)
-      end)
-
-      describe("passes over what it lost while another looks free:", function ()
-        it("one slot after the other, and then in the same order", function ()
-          local peer = open()
-          local op = peer:semaphore("images"):acquire(0)
-          for _, slot in ipairs{ 1, 2, 3, 1, 2 } do
-            loses(peer, row(3), slot)
-            peer:pass(0.01)
-          end
-          peer.prober:look(row(4))
-          is_granted(peer, op, 4)
-        end)
-
-        it("also windows further on", function ()
-          local peer, held = open(), {}
-          for slot = 2, 39 do held[slot] = true end
-          local op = peer:semaphore("images"):acquire(0)
-          loses(peer, row(40, held))
-          peer:pass(0.01)
-          peer.prober:look(row(40, held))
-          peer.prober:look(row(40, held))
-          is_granted(peer, op, 40)
-        end)
-
-        it("also what lies before it, where it began elsewhere", function ()
-          local peer = open()
-          local semaphore = peer:semaphore("images", { strategy = "last" })
-          local op = semaphore:acquire(0)
-          peer.prober:look(row(3, { true, true }))
-          is_granted(peer, op, 3):drop()
-          peer.holder:delete("images-3-B")
-          op = semaphore:acquire(0)
-          loses(peer, row(3), 3)
-          peer:pass(0.01)
-          peer.prober:look(row(3))
-          peer.prober:look(row(3))
-          is_granted(peer, op, 1)
-        end)
-
-        it("and does not fall back on what another has claimed here since: it looks anew", function ()
-          local peer, held = open(), {}
-          for slot = 2, 20 do held[slot] = true end
-          local semaphore = peer:semaphore("images")
-          local op = semaphore:acquire(0)
-          loses(peer, row(20, held))
-          peer:pass(0.01)
-          peer.prober:look(row(20, held))
-          local further = peer.prober:probes()
-          local other = semaphore:acquire(0)
-          peer.prober:look(row(20, held))
-          local claim = claims(peer, 1)
-          peer.prober:answer(further, row(20, held))
-          peer.holder:grant(claim)
-          assert.is_true(peer:result(other):held())
-          held[1] = true
-          peer.prober:look(row(20, held))
-          peer.prober:look(row(20, held))
-          local names = {}
-          for slot = 2, 17 do table.insert(names, ("images-%d-B"):format(slot)) end
-          suspects(peer, names)
-          peer:failed(op, "busy", "all 20 slots")
-        end)
-
-        it("also when it has waited", function ()
-          local peer = open()
-          local op = peer:semaphore("images", { max_attempts = 2 }):acquire(60, false, 0, 0.5)
-          loses(peer, row(3), 1)
-          peer:pass(0.01)
-          loses(peer, row(3, { false, false, true }), 2)
-          peer:pass(0.5)
-          loses(peer, row(3, { false, false, true }), 1)
-          peer:pass(0.01)
-          peer.prober:look(row(3))
-          is_granted(peer, op, 3)
-        end)
-
-        it("sixteen of them", function ()
-          local peer = open()
-          local op = peer:semaphore("images", { max_attempts = 30 }):acquire(0)
-          for slot = 1, 17 do
-            if slot == 17 then peer.prober:look(row(17)) end -- a window, of which it lost all
-            loses(peer, row(17), slot)
-            peer:pass(0.01)
-          end
-          for _, slot in ipairs{ 1, 2, 3 } do -- the first is forgotten, and then each that is lost longest ago
-            loses(peer, row(17), slot)
-            peer:pass(0.01)
-          end
-          peer.prober:look(row(17))
-          is_granted(peer, op, 4)
-        end)
-      end)
-
-      for what, case in pairs{
-        ["went away"] = { "NOT_FOUND - no queue 'images-1-A'", "not_found" },
-        ["is on a node that went"] = { "NOT_FOUND - home node 'rabbit@other' of durable queue 'images-1-A' in vhost "
-          .. "'/' is down or inaccessible", "unavailable", { ["images-1-A"] = "down" } },
-      } do
-        it(("because the slot %s meanwhile, looks again when that claim is undone"):format(what), function ()
-          local peer, op = searches(ONE, 0)
-          local claim = claims(peer, 1)
-          peer.holder:declared(claim.channel, "images-1-B")
-          peer.holder:refuse(claim.channel, 404, case[1], "queue.declare")
-          peer.holder:delete("images-1-B", peer.holder:opened())
-          peer:pass(0.01)
-          peer.prober:look{}
-          peer.holder:again({ "images-1-A" }, case[3])
-          peer:failed(op, case[2])
-        end)
-      end
-    end)
-
-    describe("that waits", function ()
-      it("where there is no doorbell, looks as often as told, until a slot is free", function ()
-        local peer = open()
-        local op, looks, gaps, last = peer:semaphore("images"):acquire(nil, false, 0, 0.5), 0, {}, peer.now
-        local function look()
-          if peer.prober:next() == "nothing" then return end
-          looks = looks + 1
-          gaps[looks], last = peer.now - last, peer.now
-          peer.prober:look(ONE_HELD)
-          if looks == 1 then suspects(peer, { "images-1-B" }) end
-        end
-        look()
-        peer:live(10, function () look() end)
-        assert.is_true(looks >= 20)
-        for i = 2, looks do assert.is_true(gaps[i] >= 0.4374 and gaps[i] <= 0.5001, "after " .. gaps[i]) end
-        assert.is_false(op:done())
-        peer:pass(1)
-        gets(peer, op)
-      end)
-
-      it("gives up at its deadline, not before, and says how things stood", function ()
-        local peer, op = searches(TWO_HELD, 2, false, 0, 0.4)
-        suspects(peer, { "images-1-B", "images-2-B" })
-        peer:pass(1.5)
-        peer.prober:look(TWO_HELD)
-        peer:pass(0.499)
-        peer.prober:look(TWO_HELD)
-        assert.is_false(op:done())
-        peer:pass(0.001)
-        peer:failed(op, "timeout", 'no slot of "images" came free within 2 s (2 of 2 held)')
-      end)
-
-      it("gives up at its deadline in the middle of another look, and says how things stood before", function ()
-        local peer, op = searches(TWO_HELD, 2, false, 0, 1.5)
-        suspects(peer, { "images-1-B", "images-2-B" })
-        peer:pass(1.5)
-        peer.prober:probes()
-        peer:pass(0.5)
-        peer:failed(op, "timeout", 'no slot of "images" came free within 2 s (2 of 2 held)')
-      end)
-
-      it("gives up at its deadline in the middle of a claim, which is undone", function ()
-        local peer, op = searches(ONE, 2)
-        local claim = claims(peer, 1)
-        peer:pass(1)
-        peer.holder:declared(claim.channel, "images-1-B")
-        peer:pass(1)
-        peer:failed(op, "timeout")
-        peer.holder:delete("images-1-B", claim.channel)
-        peer.holder:declared(claim.channel, "images-1-A")
-        peer.holder:consumed(claim)
-        assert.equal("open", peer.holder:state())
-      end)
-
-      it("gives up at its deadline in the middle of a look", function ()
-        local peer = open()
-        local op = peer:semaphore("images"):acquire(2)
-        local probes = peer.prober:probes()
-        peer:pass(2)
-        peer:failed(op, "timeout")
-        peer.prober:answer(probes, ONE)
-        peer.holder:silent()
-      end)
-
-      it("is told at once when the holder is lost", function ()
-        local peer, op = searches(ONE_HELD)
-        suspects(peer, { "images-1-B" })
-        peer.holder:down("timed out")
-        peer:failed(op, "unreachable", "timed out")
-      end)
-
-      it("is told when the semaphore is gone", function ()
-        local peer, op = searches(ONE_HELD)
-        suspects(peer, { "images-1-B" })
-        peer:pass(5)
-        peer.prober:look{}
-        peer.holder:again{ "images-1-A" }
-        peer:failed(op, "not_found")
-      end)
-
-      it("gets no answer to a look: unreachable after the session's timeout, although it has time", function ()
-        local peer = open{ timeout = 3 }
-        local op = peer:semaphore("images"):acquire()
-        peer.prober:probes()
-        peer:pass(2.999)
-        assert.is_false(op:done())
-        peer:pass(0.001)
-        peer:failed(op, "unreachable", "did not answer within 3 s")
-      end)
-
-      it("can be abandoned, and looks no more", function ()
-        local peer, op = searches(ONE_HELD)
-        suspects(peer, { "images-1-B" })
-        op:drop()
-        peer:pass(10)
-        peer.prober:silent()
-        peer.holder:silent()
-      end)
-    end)
-
-    describe("where this session holds slots itself", function ()
-      -- It has the first, looks for another one, and sees these queues. Returns peer, op, lock.
-      local function holds_and_searches(seen, timeout)
-        local peer = open()
-        local lock = peer:acquire("images")
-        local op = peer:semaphore("images"):acquire(timeout)
-        while peer.prober:next() ~= "nothing" do peer.prober:look(seen) end -- two slots, and then more
-        return peer, op, lock
-      end
-
-      it("is a deadlock, told at once, when it holds them all and would wait", function ()
-        local peer, op, lock = holds_and_searches(ONE_HELD, 60)
-        peer.holder:again{ "images-2-A" }
-        peer:failed(op, "deadlock", 'all 1 slots of "images" are already held by this connection')
-        assert.is_true(lock:held())
-      end)
-
-      it("is busy when it holds them all and would not wait", function ()
-        local peer, op, lock = holds_and_searches(ONE_HELD, 0)
-        peer.holder:again{ "images-2-A" }
-        peer:failed(op, "busy")
-        assert.is_true(lock:held())
-      end)
-
-      it("waits when one of them is another's, or is about to be free", function ()
-        local peer, op, lock = holds_and_searches(TWO_HELD, 60)
-        suspects(peer, { "images-2-B" })
-        assert.is_false(op:done())
-        lock:release()
-        local second = peer:semaphore("images"):acquire(60)
-        peer.holder:expect("queue.delete", { queue = "images-1-B" })
-        peer.prober:look(ONE)
-        assert.is_false(second:done())
-      end)
-
-      it("does not take its own slot when the broker says that it is free", function ()
-        local peer, op, lock = holds_and_searches(ONE, 0)
-        peer.holder:again{ "images-2-A" }
-        peer:failed(op, "busy")
-        peer.holder:silent()
-        assert.is_true(lock:held())
-      end)
-    end)
-
-    describe("where queues squat on slots", function ()
-      it("tells so, and names the first", function ()
-        local peer, op = searches(TWO_HELD, 60)
-        suspects(peer, { "images-1-B", "images-2-B" }, true)
-        peer:failed(op, "squatted", '"images-1-B" is not exclusive')
-        local other, claim = peer:acquire("other")
-        assert.is_true(other:held())
-        assert.equal(1, claim.channel)  -- the question's own, which is clean
-      end)
-
-      it("goes on when one is a true lock", function ()
-        local peer, op = searches(TWO_HELD, 0)
-        suspects(peer, { "images-1-B", "images-2-B" })
-        peer:failed(op, "busy")
-      end)
-
-      it("asks at most once a minute", function ()
-        local peer = open()
-        local semaphore = peer:semaphore("images")
-        for _, pause in ipairs{ 0, 30, 29.9, 0.1 } do
-          peer:pass(pause)
-          peer.holder:ignore()
-          peer.holder:send{ channel = 0, heartbeat = true }
-          peer.prober:ignore()
-          peer.prober:send{ channel = 0, heartbeat = true }
-          local op = semaphore:acquire(0)
-          peer.prober:look(ONE_HELD)
-          if pause == 0 or pause == 0.1 then suspects(peer, { "images-1-B" }) end
-          peer.holder:silent()
-          peer:failed(op, "busy")
-        end
-      end)
-
-      it("asks for sixteen at most", function ()
-        local peer = open()
-        local held, names = {}, {}
-        for slot = 1, 20 do
-          held[slot] = true
-          if slot <= 16 then names[slot] = ("images-%d-B"):format(slot) end
-        end
+  describe("that loses a race", function ()
+    it("looks again, from the start, after a skew of at most ten milliseconds", function ()
+      local skews = {}
+      for seed = 1, 5 do
+        local peer = open{ seed = seed }
         local op = peer:semaphore("images"):acquire(0)
+        loses(peer)
+        skews[seed] = peer:tick()
+        assert.is_true(skews[seed] >= 0 and skews[seed] <= 0.01)
+        peer:pass(0.01)
+        gets(peer, op)
+      end
+      assert.is_true(skews[1] ~= skews[2] or skews[2] ~= skews[3])
+    end)
+
+    it("and its prober, which holds nothing: looks again on another one", function ()
+      for _, timeout in ipairs{ 0, 60 } do
+        local peer = open()
+        local op = peer:semaphore("images"):acquire(timeout)
+        loses(peer)
+        peer.prober:down()
+        peer:pass(0.01)
+        assert.is_false(op:done())
+        peer:pass(peer.prober:pause())
+        assert.is_true(peer.prober:due())
+        peer.prober:handshake()
+        gets(peer, op)
+      end
+    end)
+
+    it("as often as it may: contended", function ()
+      for _, attempts in ipairs{ 1, 2, 8 } do
+        local peer = open()
+        local op = peer:semaphore("images", { max_attempts = attempts }):acquire(0)
+        for i = 1, attempts do
+          assert.is_false(op:done())
+          loses(peer)
+          if i < attempts then peer:pass(0.01) end
+        end
+        peer:failed(op, "contended", ('other claims of "images" were faster %d times'):format(attempts))
+      end
+    end)
+
+    it("as often as it may, goes on waiting if it has time, and may as often again", function ()
+      local peer = open()
+      local op = peer:semaphore("images", { max_attempts = 2 }):acquire(60, false, 0, 0.5)
+      for _ = 1, 3 do
+        loses(peer)
+        peer:pass(0.01)
+        loses(peer)
+        peer.prober:silent()
+        peer:pass(0.5)
+      end
+      assert.is_false(op:done())
+      gets(peer, op)
+    end)
+
+    describe("passes over what it lost while another looks free:", function ()
+      it("one slot after the other, and then in the same order", function ()
+        local peer = open()
+        local op = peer:semaphore("images"):acquire(0)
+        for _, slot in ipairs{ 1, 2, 3, 1, 2 } do
+          loses(peer, row(3), slot)
+          peer:pass(0.01)
+        end
+        peer.prober:look(row(4))
+        is_granted(peer, op, 4)
+      end)
+
+      it("also windows further on", function ()
+        local peer, held = open(), {}
+        for slot = 2, 39 do held[slot] = true end
+        local op = peer:semaphore("images"):acquire(0)
+        loses(peer, row(40, held))
+        peer:pass(0.01)
+        peer.prober:look(row(40, held))
+        peer.prober:look(row(40, held))
+        is_granted(peer, op, 40)
+      end)
+
+      it("also what lies before it, where it began elsewhere", function ()
+        local peer = open()
+        local semaphore = peer:semaphore("images", { strategy = "last" })
+        local op = semaphore:acquire(0)
+        peer.prober:look(row(3, { true, true }))
+        is_granted(peer, op, 3):drop()
+        peer.holder:delete("images-3-B")
+        op = semaphore:acquire(0)
+        loses(peer, row(3), 3)
+        peer:pass(0.01)
+        peer.prober:look(row(3))
+        peer.prober:look(row(3))
+        is_granted(peer, op, 1)
+      end)
+
+      it("and does not fall back on what another has claimed here since: it looks anew", function ()
+        local peer, held = open(), {}
+        for slot = 2, 20 do held[slot] = true end
+        local semaphore = peer:semaphore("images")
+        local op = semaphore:acquire(0)
+        loses(peer, row(20, held))
+        peer:pass(0.01)
+        peer.prober:look(row(20, held))
+        local further = peer.prober:probes()
+        local other = semaphore:acquire(0)
+        peer.prober:look(row(20, held))
+        local claim = claims(peer, 1)
+        peer.prober:answer(further, row(20, held))
+        peer.holder:grant(claim)
+        assert.is_true(peer:result(other):held())
+        held[1] = true
         peer.prober:look(row(20, held))
         peer.prober:look(row(20, held))
+        local names = {}
+        for slot = 2, 17 do table.insert(names, ("images-%d-B"):format(slot)) end
         suspects(peer, names)
         peer:failed(op, "busy", "all 20 slots")
       end)
 
-      it("gets no answer: unreachable", function ()
-        local peer, op = searches(ONE_HELD)
-        peer.holder:opened()
-        peer:pass(5)
-        peer:failed(op, "unreachable")
-        peer.holder:expect("queue.declare", { passive = true })
-        peer.holder:expect("channel.close")
+      it("also when it has waited", function ()
+        local peer = open()
+        local op = peer:semaphore("images", { max_attempts = 2 }):acquire(60, false, 0, 0.5)
+        loses(peer, row(3), 1)
+        peer:pass(0.01)
+        loses(peer, row(3, { false, false, true }), 2)
+        peer:pass(0.5)
+        loses(peer, row(3, { false, false, true }), 1)
+        peer:pass(0.01)
+        peer.prober:look(row(3))
+        is_granted(peer, op, 3)
       end)
 
-      it("loses the holder: unreachable", function ()
-        local peer, op = searches(ONE_HELD)
-        peer.holder:opened()
-        peer.holder:down("timed out")
-        peer:failed(op, "unreachable", "timed out")
-      end)
-
-      it("does not ask when there is no channel left", function ()
-        local peer = Peer.open(way, nil, { channel_max = 1 })
-        local lock = peer:acquire("other")
-        local op = peer:semaphore("images"):acquire(0)
-        peer.prober:look(ONE_HELD)
-        peer:failed(op, "busy")
-        assert.is_true(lock:held())
+      it("sixteen of them", function ()
+        local peer = open()
+        local op = peer:semaphore("images", { max_attempts = 30 }):acquire(0)
+        for slot = 1, 17 do
+          if slot == 17 then peer.prober:look(row(17)) end -- a window, of which it lost all
+          loses(peer, row(17), slot)
+          peer:pass(0.01)
+        end
+        for _, slot in ipairs{ 1, 2, 3 } do -- the first is forgotten, and then each that is lost longest ago
+          loses(peer, row(17), slot)
+          peer:pass(0.01)
+        end
+        peer.prober:look(row(17))
+        is_granted(peer, op, 4)
       end)
     end)
+
+    for what, case in pairs{
+      ["went away"] = { "NOT_FOUND - no queue 'images-1-A'", "not_found" },
+      ["is on a node that went"] = { "NOT_FOUND - home node 'rabbit@other' of durable queue 'images-1-A' in vhost "
+        .. "'/' is down or inaccessible", "unavailable", { ["images-1-A"] = "down" } },
+    } do
+      it(("because the slot %s meanwhile, looks again when that claim is undone"):format(what), function ()
+        local peer, op = searches(ONE, 0)
+        local claim = claims(peer, 1)
+        peer.holder:declared(claim.channel, "images-1-B")
+        peer.holder:refuse(claim.channel, 404, case[1], "queue.declare")
+        peer.holder:delete("images-1-B", peer.holder:opened())
+        peer:pass(0.01)
+        peer.prober:look{}
+        peer.holder:again({ "images-1-A" }, case[3])
+        peer:failed(op, case[2])
+      end)
+    end
   end)
-end
+
+  describe("that waits", function ()
+    it("where there is no doorbell, looks as often as told, until a slot is free", function ()
+      local peer = open()
+      local op, looks, gaps, last = peer:semaphore("images"):acquire(nil, false, 0, 0.5), 0, {}, peer.now
+      local function look()
+        if peer.prober:next() == "nothing" then return end
+        looks = looks + 1
+        gaps[looks], last = peer.now - last, peer.now
+        peer.prober:look(ONE_HELD)
+        if looks == 1 then suspects(peer, { "images-1-B" }) end
+      end
+      look()
+      peer:live(10, function () look() end)
+      assert.is_true(looks >= 20)
+      for i = 2, looks do assert.is_true(gaps[i] >= 0.4374 and gaps[i] <= 0.5001, "after " .. gaps[i]) end
+      assert.is_false(op:done())
+      peer:pass(1)
+      gets(peer, op)
+    end)
+
+    it("gives up at its deadline, not before, and says how things stood", function ()
+      local peer, op = searches(TWO_HELD, 2, false, 0, 0.4)
+      suspects(peer, { "images-1-B", "images-2-B" })
+      peer:pass(1.5)
+      peer.prober:look(TWO_HELD)
+      peer:pass(0.499)
+      peer.prober:look(TWO_HELD)
+      assert.is_false(op:done())
+      peer:pass(0.001)
+      peer:failed(op, "timeout", 'no slot of "images" came free within 2 s (2 of 2 held)')
+    end)
+
+    it("gives up at its deadline in the middle of another look, and says how things stood before", function ()
+      local peer, op = searches(TWO_HELD, 2, false, 0, 1.5)
+      suspects(peer, { "images-1-B", "images-2-B" })
+      peer:pass(1.5)
+      peer.prober:probes()
+      peer:pass(0.5)
+      peer:failed(op, "timeout", 'no slot of "images" came free within 2 s (2 of 2 held)')
+    end)
+
+    it("gives up at its deadline in the middle of a claim, which is undone", function ()
+      local peer, op = searches(ONE, 2)
+      local claim = claims(peer, 1)
+      peer:pass(1)
+      peer.holder:declared(claim.channel, "images-1-B")
+      peer:pass(1)
+      peer:failed(op, "timeout")
+      peer.holder:delete("images-1-B", claim.channel)
+      peer.holder:declared(claim.channel, "images-1-A")
+      peer.holder:consumed(claim)
+      assert.equal("open", peer.holder:state())
+    end)
+
+    it("gives up at its deadline in the middle of a look", function ()
+      local peer = open()
+      local op = peer:semaphore("images"):acquire(2)
+      local probes = peer.prober:probes()
+      peer:pass(2)
+      peer:failed(op, "timeout")
+      peer.prober:answer(probes, ONE)
+      peer.holder:silent()
+    end)
+
+    it("is told at once when the holder is lost", function ()
+      local peer, op = searches(ONE_HELD)
+      suspects(peer, { "images-1-B" })
+      peer.holder:down("timed out")
+      peer:failed(op, "unreachable", "timed out")
+    end)
+
+    it("is told when the semaphore is gone", function ()
+      local peer, op = searches(ONE_HELD)
+      suspects(peer, { "images-1-B" })
+      peer:pass(5)
+      peer.prober:look{}
+      peer.holder:again{ "images-1-A" }
+      peer:failed(op, "not_found")
+    end)
+
+    it("gets no answer to a look: unreachable after the session's timeout, although it has time", function ()
+      local peer = open{ timeout = 3 }
+      local op = peer:semaphore("images"):acquire()
+      peer.prober:probes()
+      peer:pass(2.999)
+      assert.is_false(op:done())
+      peer:pass(0.001)
+      peer:failed(op, "unreachable", "did not answer within 3 s")
+    end)
+
+    it("can be abandoned, and looks no more", function ()
+      local peer, op = searches(ONE_HELD)
+      suspects(peer, { "images-1-B" })
+      op:drop()
+      peer:pass(10)
+      peer.prober:silent()
+      peer.holder:silent()
+    end)
+  end)
+
+  describe("where this session holds slots itself", function ()
+    -- It has the first, looks for another one, and sees these queues. Returns peer, op, lock.
+    local function holds_and_searches(seen, timeout)
+      local peer = open()
+      local lock = peer:acquire("images")
+      local op = peer:semaphore("images"):acquire(timeout)
+      while peer.prober:next() ~= "nothing" do peer.prober:look(seen) end -- two slots, and then more
+      return peer, op, lock
+    end
+
+    it("is a deadlock, told at once, when it holds them all and would wait", function ()
+      local peer, op, lock = holds_and_searches(ONE_HELD, 60)
+      peer.holder:again{ "images-2-A" }
+      peer:failed(op, "deadlock", 'all 1 slots of "images" are already held by this connection')
+      assert.is_true(lock:held())
+    end)
+
+    it("is busy when it holds them all and would not wait", function ()
+      local peer, op, lock = holds_and_searches(ONE_HELD, 0)
+      peer.holder:again{ "images-2-A" }
+      peer:failed(op, "busy")
+      assert.is_true(lock:held())
+    end)
+
+    it("waits when one of them is another's, or is about to be free", function ()
+      local peer, op, lock = holds_and_searches(TWO_HELD, 60)
+      suspects(peer, { "images-2-B" })
+      assert.is_false(op:done())
+      lock:release()
+      local second = peer:semaphore("images"):acquire(60)
+      peer.holder:expect("queue.delete", { queue = "images-1-B" })
+      peer.prober:look(ONE)
+      assert.is_false(second:done())
+    end)
+
+    it("does not take its own slot when the broker says that it is free", function ()
+      local peer, op, lock = holds_and_searches(ONE, 0)
+      peer.holder:again{ "images-2-A" }
+      peer:failed(op, "busy")
+      peer.holder:silent()
+      assert.is_true(lock:held())
+    end)
+  end)
+
+  describe("where queues squat on slots", function ()
+    it("tells so, and names the first", function ()
+      local peer, op = searches(TWO_HELD, 60)
+      suspects(peer, { "images-1-B", "images-2-B" }, true)
+      peer:failed(op, "squatted", '"images-1-B" is not exclusive')
+      local other, claim = peer:acquire("other")
+      assert.is_true(other:held())
+      assert.equal(1, claim.channel)  -- the question's own, which is clean
+    end)
+
+    it("goes on when one is a true lock", function ()
+      local peer, op = searches(TWO_HELD, 0)
+      suspects(peer, { "images-1-B", "images-2-B" })
+      peer:failed(op, "busy")
+    end)
+
+    it("asks at most once a minute", function ()
+      local peer = open()
+      local semaphore = peer:semaphore("images")
+      for _, pause in ipairs{ 0, 30, 29.9, 0.1 } do
+        peer:pass(pause)
+        peer.holder:ignore()
+        peer.holder:send{ channel = 0, heartbeat = true }
+        peer.prober:ignore()
+        peer.prober:send{ channel = 0, heartbeat = true }
+        local op = semaphore:acquire(0)
+        peer.prober:look(ONE_HELD)
+        if pause == 0 or pause == 0.1 then suspects(peer, { "images-1-B" }) end
+        peer.holder:silent()
+        peer:failed(op, "busy")
+      end
+    end)
+
+    it("asks for sixteen at most", function ()
+      local peer = open()
+      local held, names = {}, {}
+      for slot = 1, 20 do
+        held[slot] = true
+        if slot <= 16 then names[slot] = ("images-%d-B"):format(slot) end
+      end
+      local op = peer:semaphore("images"):acquire(0)
+      peer.prober:look(row(20, held))
+      peer.prober:look(row(20, held))
+      suspects(peer, names)
+      peer:failed(op, "busy", "all 20 slots")
+    end)
+
+    it("gets no answer: unreachable", function ()
+      local peer, op = searches(ONE_HELD)
+      peer.holder:opened()
+      peer:pass(5)
+      peer:failed(op, "unreachable")
+      peer.holder:expect("queue.declare", { passive = true })
+      peer.holder:expect("channel.close")
+    end)
+
+    it("loses the holder: unreachable", function ()
+      local peer, op = searches(ONE_HELD)
+      peer.holder:opened()
+      peer.holder:down("timed out")
+      peer:failed(op, "unreachable", "timed out")
+    end)
+
+    it("does not ask when there is no channel left", function ()
+      local peer = Peer.open("whole", nil, { channel_max = 1 })
+      local lock = peer:acquire("other")
+      local op = peer:semaphore("images"):acquire(0)
+      peer.prober:look(ONE_HELD)
+      peer:failed(op, "busy")
+      assert.is_true(lock:held())
+    end)
+  end)
+end)

@@ -8,195 +8,193 @@ local Peer = require "spec.support.peer"
 
 local SIX, EIGHT = "images-6-B-bolt", "images-8-B-bolt"
 
-for _, way in ipairs(Peer.all_ways) do
-  describe("an administrator who waits for holders, fed " .. way .. ",", function ()
-    local peer
+describe("an administrator who waits for holders", function ()
+  local peer
 
-    before_each(function () peer = Peer.open(way, nil, { version = "3.10.8" }) end)
+  before_each(function () peer = Peer.open("whole", nil, { version = "3.10.8" }) end)
 
-    local function wait(options) return peer.session:wait_released("images", options or {}, { 6, 8 }) end
+  local function wait(options) return peer.session:wait_released("images", options or {}, { 6, 8 }) end
 
-    -- Nobody's queue is there, for certain; then it is asked which of the bolts are.
-    local function looks(bolts)
-      assert.same({ "images-6-B", "images-8-B" }, peer.prober:look{})
-      peer.prober:barrier()
-      assert.same({ "images-6-B", "images-8-B" }, peer.prober:look{})
-      assert.same({ SIX, EIGHT }, peer.prober:look(bolts))
-    end
+  -- Nobody's queue is there, for certain; then it is asked which of the bolts are.
+  local function looks(bolts)
+    assert.same({ "images-6-B", "images-8-B" }, peer.prober:look{})
+    peer.prober:barrier()
+    assert.same({ "images-6-B", "images-8-B" }, peer.prober:look{})
+    assert.same({ SIX, EIGHT }, peer.prober:look(bolts))
+  end
 
-    -- How many consume from it.
-    local function sees(bolt, consumers)
-      local opened = peer.holder:next() == "channel.open" and peer.holder:opened()
-      local look = peer.holder:expect("queue.declare", { queue = bolt, passive = true, channel = opened or nil })
-      peer.holder:silent()
-      peer.holder:send{ channel = look.channel, method = "queue.declare-ok", queue = bolt, consumer_count = consumers }
-    end
+  -- How many consume from it.
+  local function sees(bolt, consumers)
+    local opened = peer.holder:next() == "channel.open" and peer.holder:opened()
+    local look = peer.holder:expect("queue.declare", { queue = bolt, passive = true, channel = opened or nil })
+    peer.holder:silent()
+    peer.holder:send{ channel = look.channel, method = "queue.declare-ok", queue = bolt, consumer_count = consumers }
+  end
 
-    it("believes it where there are no bolts", function ()
-      local op = wait()
-      looks{}
-      assert.is_true(peer:result(op))
-      peer.holder:silent()
-    end)
+  it("believes it where there are no bolts", function ()
+    local op = wait()
+    looks{}
+    assert.is_true(peer:result(op))
+    peer.holder:silent()
+  end)
 
-    it("believes it where they are open", function ()
-      local op = wait()
-      looks{ SIX, EIGHT }
-      sees(SIX, 0)
-      assert.is_false(op:done())
-      sees(EIGHT, 0)
-      assert.is_true(peer:result(op))
-    end)
+  it("believes it where they are open", function ()
+    local op = wait()
+    looks{ SIX, EIGHT }
+    sees(SIX, 0)
+    assert.is_false(op:done())
+    sees(EIGHT, 0)
+    assert.is_true(peer:result(op))
+  end)
 
-    it("believes it where they are gone when they are looked at, or their node is down", function ()
-      for _, words in ipairs{ "NOT_FOUND - no queue 'images-8-B-bolt' in vhost '/'",
-        "NOT_FOUND - home node 'rabbit@other' of durable queue 'images-8-B-bolt' in vhost '/' is down" } do
-        local op = wait()
-        looks{ EIGHT }
-        if peer.holder:next() == "channel.open" then peer.holder:opened() end
-        local look = peer.holder:expect("queue.declare", { queue = EIGHT, passive = true })
-        peer.holder:refuse(look.channel, 404, words, "queue.declare")
-        assert.is_true(peer:result(op))
-      end
-    end)
-
-    it("looks at what takes no message just now, too", function ()
-      local op = wait()
-      looks{ [SIX] = "nack" }
-      sees(SIX, 1)
-      assert.is_false(op:done())
-      peer:pass(1)
-      looks{ [SIX] = "nack" }
-      sees(SIX, 0)
-      assert.is_true(peer:result(op))
-    end)
-
-    it("waits where one is shut, and asks for everything anew", function ()
-      local op = wait()
-      for _ = 1, 3 do
-        looks{ SIX, EIGHT }
-        sees(SIX, 0)
-        sees(EIGHT, 1)
-        assert.is_false(op:done())
-        peer:pass(1)
-      end
-      looks{ SIX }
-      sees(SIX, 0)
-      assert.is_true(peer:result(op))
-    end)
-
-    it("asks for none while any queue is there", function ()
-      local op = wait()
-      peer.prober:look{ "images-6-B" }
-      peer.prober:silent()
-      peer:pass(1)
-      looks{}
-      assert.is_true(peer:result(op))
-    end)
-
-    it("does not look at the bolt of who has a queue, too", function ()
-      local op = wait()
-      peer.prober:look{}
-      peer.prober:barrier()
-      peer.prober:look{ "images-6-B" }
-      peer.prober:look{ SIX, EIGHT }
-      sees(EIGHT, 0)
-      assert.is_false(op:done())
-      peer.holder:silent()
-    end)
-
-    it("names whose bolt was shut when it has waited for long enough", function ()
-      local op = wait{ timeout = 1 }
-      peer:live(1, function ()
-        if peer.prober:next() == "nothing" then return end
-        looks{ EIGHT }
-        sees(EIGHT, 1)
-      end)
-      peer:failed(op, "timeout", 'still held in "images" after 1 s: slot 8')
-    end)
-
-    it("asks by passive declares while the broker reads no publishers", function ()
-      peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
-      local op = wait()
-      peer.holder:again{ "images-6-B", "images-8-B" }
-      peer.holder:barrier()
-      peer.holder:again{ "images-6-B", "images-8-B" }
-      peer.holder:again({ SIX, EIGHT }, { [EIGHT] = true })
-      sees(EIGHT, 0)
-      assert.is_true(peer:result(op))
-      peer.prober:silent()
-    end)
-
-    it("fails where another's exclusive queue has the bolt's name, and says which", function ()
+  it("believes it where they are gone when they are looked at, or their node is down", function ()
+    for _, words in ipairs{ "NOT_FOUND - no queue 'images-8-B-bolt' in vhost '/'",
+      "NOT_FOUND - home node 'rabbit@other' of durable queue 'images-8-B-bolt' in vhost '/' is down" } do
       local op = wait()
       looks{ EIGHT }
-      peer.holder:opened()
+      if peer.holder:next() == "channel.open" then peer.holder:opened() end
       local look = peer.holder:expect("queue.declare", { queue = EIGHT, passive = true })
-      peer.holder:refuse(look.channel, 405, "RESOURCE_LOCKED", "queue.declare")
-      peer:failed(op, "squatted", EIGHT)
-    end)
+      peer.holder:refuse(look.channel, 404, words, "queue.declare")
+      assert.is_true(peer:result(op))
+    end
+  end)
 
-    it("fails with either connection", function ()
-      for _, role in ipairs{ "prober", "holder" } do
-        peer = Peer.open(way, nil, { version = "3.10.8" })
-        local op = wait()
-        looks{ EIGHT }
-        if role == "prober" then
-          sees(EIGHT, 1)
-          peer:pass(1)
-          peer.prober:look{}
-          peer.prober:barrier()
-          peer.prober:look{}
-        end
-        peer[role]:down("timed out")
+  it("looks at what takes no message just now, too", function ()
+    local op = wait()
+    looks{ [SIX] = "nack" }
+    sees(SIX, 1)
+    assert.is_false(op:done())
+    peer:pass(1)
+    looks{ [SIX] = "nack" }
+    sees(SIX, 0)
+    assert.is_true(peer:result(op))
+  end)
+
+  it("waits where one is shut, and asks for everything anew", function ()
+    local op = wait()
+    for _ = 1, 3 do
+      looks{ SIX, EIGHT }
+      sees(SIX, 0)
+      sees(EIGHT, 1)
+      assert.is_false(op:done())
+      peer:pass(1)
+    end
+    looks{ SIX }
+    sees(SIX, 0)
+    assert.is_true(peer:result(op))
+  end)
+
+  it("asks for none while any queue is there", function ()
+    local op = wait()
+    peer.prober:look{ "images-6-B" }
+    peer.prober:silent()
+    peer:pass(1)
+    looks{}
+    assert.is_true(peer:result(op))
+  end)
+
+  it("does not look at the bolt of who has a queue, too", function ()
+    local op = wait()
+    peer.prober:look{}
+    peer.prober:barrier()
+    peer.prober:look{ "images-6-B" }
+    peer.prober:look{ SIX, EIGHT }
+    sees(EIGHT, 0)
+    assert.is_false(op:done())
+    peer.holder:silent()
+  end)
+
+  it("names whose bolt was shut when it has waited for long enough", function ()
+    local op = wait{ timeout = 1 }
+    peer:live(1, function ()
+      if peer.prober:next() == "nothing" then return end
+      looks{ EIGHT }
+      sees(EIGHT, 1)
+    end)
+    peer:failed(op, "timeout", 'still held in "images" after 1 s: slot 8')
+  end)
+
+  it("asks by passive declares while the broker reads no publishers", function ()
+    peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
+    local op = wait()
+    peer.holder:again{ "images-6-B", "images-8-B" }
+    peer.holder:barrier()
+    peer.holder:again{ "images-6-B", "images-8-B" }
+    peer.holder:again({ SIX, EIGHT }, { [EIGHT] = true })
+    sees(EIGHT, 0)
+    assert.is_true(peer:result(op))
+    peer.prober:silent()
+  end)
+
+  it("fails where another's exclusive queue has the bolt's name, and says which", function ()
+    local op = wait()
+    looks{ EIGHT }
+    peer.holder:opened()
+    local look = peer.holder:expect("queue.declare", { queue = EIGHT, passive = true })
+    peer.holder:refuse(look.channel, 405, "RESOURCE_LOCKED", "queue.declare")
+    peer:failed(op, "squatted", EIGHT)
+  end)
+
+  it("fails with either connection", function ()
+    for _, role in ipairs{ "prober", "holder" } do
+      peer = Peer.open("whole", nil, { version = "3.10.8" })
+      local op = wait()
+      looks{ EIGHT }
+      if role == "prober" then
+        sees(EIGHT, 1)
         peer:pass(1)
-        peer:failed(op, "unreachable", "timed out")
-      end
-    end)
-
-    it("can be abandoned while it asks, and while it looks", function ()
-      for _, is_looking in ipairs{ false, true } do
-        peer = Peer.open(way, nil, { version = "3.10.8" })
-        local op = wait()
         peer.prober:look{}
         peer.prober:barrier()
         peer.prober:look{}
-        if is_looking then peer.prober:look{ EIGHT } end
-        op:drop()
-        peer.prober:ignore()
-        if is_looking then
-          peer.holder:opened()
-          peer.holder:expect("queue.declare", { queue = EIGHT, passive = true })
-          peer.holder:expect("channel.close")
-        end
-        peer.holder:silent()
       end
-    end)
+      peer[role]:down("timed out")
+      peer:pass(1)
+      peer:failed(op, "unreachable", "timed out")
+    end
+  end)
 
-    describe("and revokes a slot,", function ()
-      it("is told that its holder was not asked, if that one has nothing but the bolt", function ()
-        local op = peer.session:revoke("images", {}, 8)
-        for _ = 1, 8 do
-          assert.is_false(op:done())
-          peer.prober:look{}
-          peer.prober:barrier()
-          peer.prober:look{}
-          peer.prober:look{ EIGHT }
-          sees(EIGHT, 1)
-          peer:pass(1)
-        end
-        peer:failed(op, "unavailable", "was deleted, or its node is down: slot 8")
-      end)
+  it("can be abandoned while it asks, and while it looks", function ()
+    for _, is_looking in ipairs{ false, true } do
+      peer = Peer.open("whole", nil, { version = "3.10.8" })
+      local op = wait()
+      peer.prober:look{}
+      peer.prober:barrier()
+      peer.prober:look{}
+      if is_looking then peer.prober:look{ EIGHT } end
+      op:drop()
+      peer.prober:ignore()
+      if is_looking then
+        peer.holder:opened()
+        peer.holder:expect("queue.declare", { queue = EIGHT, passive = true })
+        peer.holder:expect("channel.close")
+      end
+      peer.holder:silent()
+    end
+  end)
 
-      it("is told that nobody has it", function ()
-        local op = peer.session:revoke("images", {}, 8)
+  describe("and revokes a slot,", function ()
+    it("is told that its holder was not asked, if that one has nothing but the bolt", function ()
+      local op = peer.session:revoke("images", {}, 8)
+      for _ = 1, 8 do
+        assert.is_false(op:done())
         peer.prober:look{}
         peer.prober:barrier()
         peer.prober:look{}
         peer.prober:look{ EIGHT }
-        sees(EIGHT, 0)
-        peer:failed(op, "not_held", 'slot 8 of "images" is not held')
-      end)
+        sees(EIGHT, 1)
+        peer:pass(1)
+      end
+      peer:failed(op, "unavailable", "was deleted, or its node is down: slot 8")
+    end)
+
+    it("is told that nobody has it", function ()
+      local op = peer.session:revoke("images", {}, 8)
+      peer.prober:look{}
+      peer.prober:barrier()
+      peer.prober:look{}
+      peer.prober:look{ EIGHT }
+      sees(EIGHT, 0)
+      peer:failed(op, "not_held", 'slot 8 of "images" is not held')
     end)
   end)
-end
+end)

@@ -18,199 +18,194 @@ local function row(count, held)
   return names
 end
 
-for _, way in ipairs(Peer.all_ways) do
-  describe("a gather, fed " .. way, function ()
-    local function begins(wanted, timeout, settings)
-      local peer = Peer.open(way, settings)
-      local semaphore = peer:semaphore("images", { bell = false })
-      return peer, semaphore:acquire(timeout or 0, nil, nil, nil, nil, nil, wanted), semaphore
-    end
+describe("a gather", function ()
+  local function begins(wanted, timeout, settings)
+    local peer = Peer.open("whole", settings)
+    local semaphore = peer:semaphore("images", { bell = false })
+    return peer, semaphore:acquire(timeout or 0, nil, nil, nil, nil, nil, wanted), semaphore
+  end
 
-    -- The gate is free, and is claimed.
-    local function enters(peer)
-      assert.same({ "images-many" }, peer.prober:look{})
-      local gate = peer.holder:claim("images-many")
-      peer.holder:grant(gate)
-      peer:pass(0)
-      return gate
-    end
+  -- The gate is free, and is claimed.
+  local function enters(peer)
+    assert.same({ "images-many" }, peer.prober:look{})
+    local gate = peer.holder:claim("images-many")
+    peer.holder:grant(gate)
+    peer:pass(0)
+    return gate
+  end
 
-    -- It looks for a slot, of three; the lowest ones are held.
-    local function looks(peer, held)
-      local names = {}
-      repeat
-        for _, name in ipairs(peer.prober:look(row(3, held))) do table.insert(names, name) end
-      until peer.prober:next() == "nothing"
-      return names
-    end
+  -- It looks for a slot, of three; the lowest ones are held.
+  local function looks(peer, held)
+    local names = {}
+    repeat
+      for _, name in ipairs(peer.prober:look(row(3, held))) do table.insert(names, name) end
+    until peer.prober:next() == "nothing"
+    return names
+  end
 
-    local function claims(peer, slot)
-      return peer.holder:claim(("images-%d-B"):format(slot), ("images-%d-A"):format(slot))
-    end
+  local function claims(peer, slot)
+    return peer.holder:claim(("images-%d-B"):format(slot), ("images-%d-A"):format(slot))
+  end
 
-    local function takes(peer, slot)
-      looks(peer, slot - 1)
-      local claim = claims(peer, slot)
-      peer.holder:grant(claim)
-      peer:pass(0)
-      return claim
-    end
+  local function takes(peer, slot)
+    looks(peer, slot - 1)
+    local claim = claims(peer, slot)
+    peer.holder:grant(claim)
+    peer:pass(0)
+    return claim
+  end
 
-    -- Exactly these queues are deleted.
-    local function deletes(peer, ...)
-      local deleted, expected = {}, { ... }
-      while peer.holder:next() ~= "nothing" do
-        local method = peer.holder:next()
-        local frame = peer.holder:expect(method)
-        if method == "queue.delete" then
-          table.insert(deleted, frame.queue)
-          peer.holder:deleted(frame.channel)
-        end
+  -- Exactly these queues are deleted.
+  local function deletes(peer, ...)
+    local deleted, expected = {}, { ... }
+    while peer.holder:next() ~= "nothing" do
+      local method = peer.holder:next()
+      local frame = peer.holder:expect(method)
+      if method == "queue.delete" then
+        table.insert(deleted, frame.queue)
+        peer.holder:deleted(frame.channel)
       end
-      table.sort(deleted)
-      table.sort(expected)
-      assert.same(expected, deleted)
     end
+    table.sort(deleted)
+    table.sort(expected)
+    assert.same(expected, deleted)
+  end
 
-    local function no_squatters(peer)
-      scene.no_squatters(peer)
-      peer:pass(0)
-    end
+  local function no_squatters(peer)
+    scene.no_squatters(peer)
+    peer:pass(0)
+  end
 
-    it("enters the gate, takes one slot after the other, and leaves the gate when it has all", function ()
-      local peer, op = begins(2)
-      enters(peer)
-      takes(peer, 1)
-      assert.is_false(op:done())
-      takes(peer, 2)
-      assert.is_false(op:done()) -- another one may enter when the broker has deleted the gate
-      deletes(peer, "images-many")
-      local locks = peer:result(op)
-      assert.same({ 1, 2 }, { (locks[1]:info()), (locks[2]:info()) })
-      assert.is_true(locks[1]:held() and locks[2]:held())
-    end)
-
-    it("has nothing if the broker does not answer in time that the gate is gone", function ()
-      for _, patient in ipairs{ false, true } do
-        local peer = Peer.open(way)
-        local op = peer:semaphore("images", { bell = false }):acquire(1, nil, nil, nil, patient, nil, 2)
-        enters(peer)
-        takes(peer, 1)
-        takes(peer, 2)
-        peer:pass(0.9)
-        assert.is_false(op:done())
-        peer:pass(1.2)
-        peer:failed(op, "timeout")
-      end
-    end)
-
-    it("of one slot has no gate", function ()
-      local peer, op = begins(1)
-      looks(peer, 0)
-      peer.holder:grant(claims(peer, 1))
-      assert.equal(1, (peer:result(op):info()))
-      peer.holder:silent()
-    end)
-
-    it("that tries, and finds the gate or a slot too few busy, gives back what it has", function ()
-      local peer, op, semaphore = begins(2)
-      peer.prober:look{ "images-many" }
-      no_squatters(peer)
-      peer:failed(op, "busy", "0 of 2 slots", "images")
-      op = semaphore:acquire(0, nil, nil, nil, nil, nil, 3)
-      enters(peer)
-      takes(peer, 1)
-      looks(peer, 3)
-      no_squatters(peer)
-      peer:failed(op, "busy", "1 of 3 slots")
-      deletes(peer, "images-1-B", "images-many")
-    end)
-
-    it("that learns of fewer slots than it wants fails with limit, and gives back what it has", function ()
-      local peer, op = begins(4, 20)
-      enters(peer)
-      for slot = 1, 3 do takes(peer, slot) end
-      looks(peer, 3)
-      peer.holder:absent()
-      peer:pass(0.001)
-      peer:failed(op, "limit", '4 slots of "images" are wanted at once, and there are 3')
-      deletes(peer, "images-1-B", "images-2-B", "images-3-B", "images-many")
-    end)
-
-    it("whose session takes a slot meanwhile says deadlock where that is in the way, and not limit", function ()
-      local peer, op, semaphore = begins(3, 20)
-      enters(peer)
-      takes(peer, 1)
-      looks(peer, 1)
-      local second = claims(peer, 2)
-      local other = semaphore:acquire(0)
-      looks(peer, 2)
-      local third = claims(peer, 3)
-      peer.holder:grant(third)
-      assert.equal(3, (peer:result(other):info()))
-      peer.holder:grant(second)
-      peer:pass(0)
-      looks(peer, 3)
-      peer.holder:absent()
-      peer:pass(0)
-      peer:failed(op, "deadlock", "2 of 3 slots")
-      deletes(peer, "images-1-B", "images-2-B", "images-many")
-    end)
-
-    it("of a connection that holds a slot already fails at once", function ()
-      local peer, _, semaphore = begins(1)
-      looks(peer, 0)
-      peer.holder:grant(claims(peer, 1))
-      peer:failed(semaphore:acquire(20, nil, nil, nil, nil, nil, 2), "deadlock", "holds a slot of \"images\" already")
-      peer.holder:silent()
-      peer.prober:silent()
-    end)
-
-    it("that loses its gate, or a slot that it has, fails at once, also while it claims the next one", function ()
-      for _, lost in ipairs{ "gate", "slot" } do
-        local peer, op = begins(3, 20)
-        local gate = enters(peer)
-        local first = takes(peer, 1)
-        looks(peer, 1)
-        local second = claims(peer, 2)
-        peer.holder:cancelled(lost == "gate" and gate or first)
-        peer:pass(0)
-        peer:failed(op, "lost", lost == "gate" and 'the gate of "images" was lost' or 'slot 1 of "images"', LATE)
-        peer.holder:grant(second)
-        deletes(peer, "images-2-B", lost == "gate" and "images-1-B" or "images-many")
-      end
-    end)
-
-    it("that is abandoned, or whose time is over, gives back what it has, and what it claims", function ()
-      for _, ends in ipairs{ "drop", "timeout" } do
-        local peer, op = begins(3, 5)
-        enters(peer)
-        takes(peer, 1)
-        looks(peer, 1)
-        local second = claims(peer, 2)
-        if ends == "drop" then op:drop() else peer:pass(6) end
-        if ends == "timeout" then peer:failed(op, "timeout", "1 of 3 slots") end
-        peer.holder:grant(second)
-        deletes(peer, "images-2-B", "images-1-B", "images-many")
-      end
-    end)
-
-    -- Byte by byte it has ended well when the notice comes.
-    local at_once = way ~= "byte by byte" and it or function () end
-
-    at_once("that was granted the last slot in the moment in which it fails keeps nothing of it", function ()
-      local peer, op = begins(2, 20)
-      local gate = enters(peer)
-      takes(peer, 1)
-      looks(peer, 1)
-      local second = claims(peer, 2)
-      peer.holder:send({ channel = second.channel, method = "queue.declare-ok", queue = second.queue },
-        { channel = second.channel, method = "queue.declare-ok", queue = "images-2-A" },
-        { channel = second.channel, method = "basic.consume-ok", consumer_tag = second.tag },
-        { channel = gate.channel, method = "basic.cancel", consumer_tag = gate.tag, no_wait = true })
-      peer:pass(0)
-      peer:failed(op, "lost", "the gate")
-      deletes(peer, "images-1-B", "images-2-B")
-    end)
+  it("enters the gate, takes one slot after the other, and leaves the gate when it has all", function ()
+    local peer, op = begins(2)
+    enters(peer)
+    takes(peer, 1)
+    assert.is_false(op:done())
+    takes(peer, 2)
+    assert.is_false(op:done()) -- another one may enter when the broker has deleted the gate
+    deletes(peer, "images-many")
+    local locks = peer:result(op)
+    assert.same({ 1, 2 }, { (locks[1]:info()), (locks[2]:info()) })
+    assert.is_true(locks[1]:held() and locks[2]:held())
   end)
-end
+
+  it("has nothing if the broker does not answer in time that the gate is gone", function ()
+    for _, patient in ipairs{ false, true } do
+      local peer = Peer.open()
+      local op = peer:semaphore("images", { bell = false }):acquire(1, nil, nil, nil, patient, nil, 2)
+      enters(peer)
+      takes(peer, 1)
+      takes(peer, 2)
+      peer:pass(0.9)
+      assert.is_false(op:done())
+      peer:pass(1.2)
+      peer:failed(op, "timeout")
+    end
+  end)
+
+  it("of one slot has no gate", function ()
+    local peer, op = begins(1)
+    looks(peer, 0)
+    peer.holder:grant(claims(peer, 1))
+    assert.equal(1, (peer:result(op):info()))
+    peer.holder:silent()
+  end)
+
+  it("that tries, and finds the gate or a slot too few busy, gives back what it has", function ()
+    local peer, op, semaphore = begins(2)
+    peer.prober:look{ "images-many" }
+    no_squatters(peer)
+    peer:failed(op, "busy", "0 of 2 slots", "images")
+    op = semaphore:acquire(0, nil, nil, nil, nil, nil, 3)
+    enters(peer)
+    takes(peer, 1)
+    looks(peer, 3)
+    no_squatters(peer)
+    peer:failed(op, "busy", "1 of 3 slots")
+    deletes(peer, "images-1-B", "images-many")
+  end)
+
+  it("that learns of fewer slots than it wants fails with limit, and gives back what it has", function ()
+    local peer, op = begins(4, 20)
+    enters(peer)
+    for slot = 1, 3 do takes(peer, slot) end
+    looks(peer, 3)
+    peer.holder:absent()
+    peer:pass(0.001)
+    peer:failed(op, "limit", '4 slots of "images" are wanted at once, and there are 3')
+    deletes(peer, "images-1-B", "images-2-B", "images-3-B", "images-many")
+  end)
+
+  it("whose session takes a slot meanwhile says deadlock where that is in the way, and not limit", function ()
+    local peer, op, semaphore = begins(3, 20)
+    enters(peer)
+    takes(peer, 1)
+    looks(peer, 1)
+    local second = claims(peer, 2)
+    local other = semaphore:acquire(0)
+    looks(peer, 2)
+    local third = claims(peer, 3)
+    peer.holder:grant(third)
+    assert.equal(3, (peer:result(other):info()))
+    peer.holder:grant(second)
+    peer:pass(0)
+    looks(peer, 3)
+    peer.holder:absent()
+    peer:pass(0)
+    peer:failed(op, "deadlock", "2 of 3 slots")
+    deletes(peer, "images-1-B", "images-2-B", "images-many")
+  end)
+
+  it("of a connection that holds a slot already fails at once", function ()
+    local peer, _, semaphore = begins(1)
+    looks(peer, 0)
+    peer.holder:grant(claims(peer, 1))
+    peer:failed(semaphore:acquire(20, nil, nil, nil, nil, nil, 2), "deadlock", "holds a slot of \"images\" already")
+    peer.holder:silent()
+    peer.prober:silent()
+  end)
+
+  it("that loses its gate, or a slot that it has, fails at once, also while it claims the next one", function ()
+    for _, lost in ipairs{ "gate", "slot" } do
+      local peer, op = begins(3, 20)
+      local gate = enters(peer)
+      local first = takes(peer, 1)
+      looks(peer, 1)
+      local second = claims(peer, 2)
+      peer.holder:cancelled(lost == "gate" and gate or first)
+      peer:pass(0)
+      peer:failed(op, "lost", lost == "gate" and 'the gate of "images" was lost' or 'slot 1 of "images"', LATE)
+      peer.holder:grant(second)
+      deletes(peer, "images-2-B", lost == "gate" and "images-1-B" or "images-many")
+    end
+  end)
+
+  it("that is abandoned, or whose time is over, gives back what it has, and what it claims", function ()
+    for _, ends in ipairs{ "drop", "timeout" } do
+      local peer, op = begins(3, 5)
+      enters(peer)
+      takes(peer, 1)
+      looks(peer, 1)
+      local second = claims(peer, 2)
+      if ends == "drop" then op:drop() else peer:pass(6) end
+      if ends == "timeout" then peer:failed(op, "timeout", "1 of 3 slots") end
+      peer.holder:grant(second)
+      deletes(peer, "images-2-B", "images-1-B", "images-many")
+    end
+  end)
+
+  it("that was granted the last slot in the moment in which it fails keeps nothing of it", function ()
+    local peer, op = begins(2, 20)
+    local gate = enters(peer)
+    takes(peer, 1)
+    looks(peer, 1)
+    local second = claims(peer, 2)
+    peer.holder:send({ channel = second.channel, method = "queue.declare-ok", queue = second.queue },
+      { channel = second.channel, method = "queue.declare-ok", queue = "images-2-A" },
+      { channel = second.channel, method = "basic.consume-ok", consumer_tag = second.tag },
+      { channel = gate.channel, method = "basic.cancel", consumer_tag = gate.tag, no_wait = true })
+    peer:pass(0)
+    peer:failed(op, "lost", "the gate")
+    deletes(peer, "images-1-B", "images-2-B")
+  end)
+end)

@@ -11,272 +11,270 @@ local MARKS = "images.semaphore-count"
 local NO_MARKS = "NOT_FOUND - no queue 'images.semaphore-count' in vhost '/'"
 local DOWN = "NOT_FOUND - home node 'rabbit@two' of durable queue 'images.semaphore-count' in vhost '/' is down"
 
-for _, way in ipairs(Peer.all_ways) do
-  describe("a quorum permit, fed " .. way, function ()
-    local peer
+describe("a quorum permit", function ()
+  local peer
 
-    before_each(function () peer = Peer.open(way) end)
+  before_each(function () peer = Peer.open() end)
 
-    -- Gives its lock, its consumer and the message's delivery tag.
-    local function permit(is_classic)
-      local op = scene.semaphore(peer, not is_classic):acquire(0)
-      local taker = scene.consumes(peer)
-      local delivery = scene.deliver(peer, taker)
-      scene.welcome(peer, taker)
-      return peer:result(op), taker, delivery
-    end
+  -- Gives its lock, its consumer and the message's delivery tag.
+  local function permit(is_classic)
+    local op = scene.semaphore(peer, not is_classic):acquire(0)
+    local taker = scene.consumes(peer)
+    local delivery = scene.deliver(peer, taker)
+    scene.welcome(peer, taker)
+    return peer:result(op), taker, delivery
+  end
 
-    -- Gives the channel on which the core asks for the marks: not one that holds anything.
-    local function asks(taker)
-      if peer.holder:next() == "channel.open" then peer.holder:opened() end
-      local look = peer.holder:expect("queue.declare", { queue = MARKS, passive = true })
-      if taker then assert.are_not.equal(taker.channel, look.channel) end
-      return look.channel
-    end
+  -- Gives the channel on which the core asks for the marks: not one that holds anything.
+  local function asks(taker)
+    if peer.holder:next() == "channel.open" then peer.holder:opened() end
+    local look = peer.holder:expect("queue.declare", { queue = MARKS, passive = true })
+    if taker then assert.are_not.equal(taker.channel, look.channel) end
+    return look.channel
+  end
 
-    local function ours(channel) peer.holder:declared(channel, MARKS) end
+  local function ours(channel) peer.holder:declared(channel, MARKS) end
 
-    local function closes(lock, taker)
-      local op = lock:release()
-      assert.is_false(op:done())
-      peer.holder:closes(taker.channel)
-      assert.is_true(peer:result(op))
+  local function closes(lock, taker)
+    local op = lock:release()
+    assert.is_false(op:done())
+    peer.holder:closes(taker.channel)
+    assert.is_true(peer:result(op))
+    peer.holder:silent()
+  end
+
+  -- The broker has the permit back when it answers the question behind the nack.
+  local function gives_back(lock, taker, delivery)
+    local op = lock:release()
+    scene.gives_back(peer, taker, delivery)
+    scene.asks(peer, taker)
+    assert.is_false(op:done())
+    scene.answer(peer, taker)
+    assert.is_true(peer:result(op))
+    peer.holder:silent()
+  end
+
+  describe("on a connection that holds nothing but permits", function ()
+    it("is given back by cancel and nack, and whose queue it is nobody asks", function ()
+      local one, first, delivery = permit()
+      local two, second, other = permit()
       peer.holder:silent()
-    end
-
-    -- The broker has the permit back when it answers the question behind the nack.
-    local function gives_back(lock, taker, delivery)
-      local op = lock:release()
-      scene.gives_back(peer, taker, delivery)
-      scene.asks(peer, taker)
-      assert.is_false(op:done())
-      scene.answer(peer, taker)
-      assert.is_true(peer:result(op))
-      peer.holder:silent()
-    end
-
-    describe("on a connection that holds nothing but permits", function ()
-      it("is given back by cancel and nack, and whose queue it is nobody asks", function ()
-        local one, first, delivery = permit()
-        local two, second, other = permit()
-        peer.holder:silent()
-        gives_back(one, first, delivery)
-        gives_back(two, second, other)
-      end)
-
-      it("that held another lock before, is given back like that, too", function ()
-        local slot, claim = peer:acquire("other")
-        local lock, taker, delivery = permit()
-        ours(asks(taker))
-        local release = slot:release()
-        peer.holder:delete("other-1-B", claim.channel)
-        assert.is_true(peer:result(release))
-        gives_back(lock, taker, delivery)
-      end)
+      gives_back(one, first, delivery)
+      gives_back(two, second, other)
     end)
 
-    describe("beside another lock", function ()
-      it("goes back with its channel, without a cancel or a nack, in a queue that has marks", function ()
-        local slot = peer:acquire("other")
-        local lock, taker = permit()
-        ours(asks(taker))
-        peer.holder:silent()
-        closes(lock, taker)
-        assert.is_true(slot:held())
-      end)
-
-      it("which came after it: the same", function ()
-        local lock, taker = permit()
-        peer.holder:silent()
-        local op = peer:semaphore("other"):acquire(0)
-        peer.prober:look{ "other-1-A" }
-        local claim = peer.holder:claim("other-1-B", "other-1-A")
-        ours(asks(taker))
-        peer.holder:grant(claim)
-        local slot = peer:result(op)
-        peer.holder:silent()
-        closes(lock, taker)
-        assert.is_true(slot:held())
-      end)
-
-      it("in a queue that others made, is given back by cancel and nack: no close counts there", function ()
-        peer:acquire("other")
-        local lock, taker, delivery = permit()
-        peer.holder:refuse(asks(taker), 404, NO_MARKS, "queue.declare")
-        gives_back(lock, taker, delivery)
-      end)
-
-      it("of which is not known yet whose queue it is, or may not be, is given back by cancel and nack", function ()
-        peer:acquire("other")
-        local lock, taker, delivery = permit()
-        local channel = asks(taker)
-        gives_back(lock, taker, delivery)
-        peer.holder:refuse(channel, 403, "ACCESS_REFUSED - configure access", "queue.declare")
-        gives_back(permit())
-      end)
-
-      it("whose marks are on a node that is down, goes back with its channel", function ()
-        peer:acquire("other")
-        local lock, taker = permit()
-        peer.holder:refuse(asks(taker), 404, DOWN, "queue.declare")
-        closes(lock, taker)
-      end)
-
-      it("that is a classic queue's, is given back by cancel and nack, and nothing is asked", function ()
-        peer:acquire("other")
-        local lock, taker, delivery = permit(true)
-        peer.holder:silent()
-        assert.is_true(peer:result(lock:release()))
-        scene.gives_back(peer, taker, delivery)
-        peer.holder:silent()
-      end)
-
-      it("is asked for once for each queue and connection", function ()
-        peer:acquire("other")
-        local lock, taker = permit()
-        ours(asks(taker))
-        closes(lock, taker)
-        lock, taker = permit()
-        peer.holder:silent()
-        closes(lock, taker)
-        peer.holder:down("reset")
-        peer:pass(1)
-        peer.holder:handshake()
-        peer:acquire("other")
-        peer.holder:silent()
-        lock, taker = permit()
-        ours(asks(taker))
-        closes(lock, taker)
-      end)
-
-      it("is asked for again after a minute where others made the queue: it may be ours by then", function ()
-        peer = Peer.open(way, { heartbeat = 600 })
-        peer:acquire("other")
-        local lock, taker, delivery = permit()
-        peer.holder:refuse(asks(taker), 404, NO_MARKS, "queue.declare")
-        gives_back(lock, taker, delivery)
-        peer:pass(59)
-        gives_back(permit())
-        peer:pass(2)
-        lock, taker = permit()
-        ours(asks(taker))
-        closes(lock, taker)
-      end)
-
-      it("is asked for again when the queue went: the next of its name may be another's", function ()
-        peer:acquire("other")
-        local lock, taker = permit()
-        ours(asks(taker))
-        scene.notice(peer, taker)
-        peer.holder:closes(taker.channel)
-        assert.equal("lost", select(3, lock:held()))
-        local delivery
-        lock, taker, delivery = permit()
-        peer.holder:refuse(asks(taker), 404, NO_MARKS, "queue.declare")
-        gives_back(lock, taker, delivery)
-        local op = scene.semaphore(peer, true):acquire(0)
-        taker = scene.consumes(peer)
-        peer.holder:refuse(taker.channel, 404, scene.NO_QUEUE, "basic.consume")
-        peer:failed(op, "not_found")
-        lock, taker = permit()
-        ours(asks(taker))
-        closes(lock, taker)
-      end)
-
-      it("is unconfirmed where the broker does not answer, and lost with the connection all the same", function ()
-        for _, how in ipairs{ "silence", "loss" } do
-          peer = Peer.open(way)
-          peer:acquire("other")
-          local lock, taker = permit()
-          ours(asks(taker))
-          local op = lock:release()
-          peer.holder:expect("channel.close", { channel = taker.channel })
-          if how == "loss" then peer.holder:down("reset") else peer:pass(5) end
-          peer:failed(op, "unreachable")
-          assert.equal("not_held", select(3, lock:held()))
-        end
-      end)
-
-      it("is given back by cancel and nack where no channel is left to ask on", function ()
-        peer = Peer.open(way, nil, { channel_max = 2 })
-        peer:acquire("other")
-        local lock, taker, delivery = permit()
-        peer.holder:silent()
-        gives_back(lock, taker, delivery)
-      end)
-
-      it("of the seventeenth queue puts the first one out of mind", function ()
-        local function take(number)
-          local name = ("images%d"):format(number)
-          local op = peer:keep(peer.session:token_semaphore(name, true)):acquire(0)
-          if peer.holder:next() == "channel.open" then peer.holder:opened() end
-          if peer.holder:next() == "basic.qos" then
-            peer.holder:send{ channel = peer.holder:expect("basic.qos").channel, method = "basic.qos-ok" }
-          end
-          local consume = peer.holder:expect("basic.consume", { queue = name .. ".semaphore" })
-          local taker = { channel = consume.channel, tag = consume.consumer_tag }
-          local delivery = scene.deliver(peer, taker)
-          scene.welcome(peer, taker)
-          if peer.holder:next() == "channel.open" then peer.holder:opened() end
-          local marks = name .. ".semaphore-count"
-          peer.holder:declared(peer.holder:expect("queue.declare", { queue = marks, passive = true }).channel, marks)
-          return peer:result(op), taker, delivery
-        end
-
-        peer:acquire("other")
-        local first, taker, delivery = take(1)
-        local second, other = take(2)
-        for number = 3, 17 do take(number) end
-        closes(second, other)
-        gives_back(first, taker, delivery)
-      end)
-    end)
-
-    describe("that is waited for beside another lock", function ()
-      local slot, op, taker, looked
-
-      -- It has asked the queue, and is at the question whether a permit lies ready; the marks are there.
-      local function begin(...)
-        slot = peer:acquire("other")
-        op = scene.semaphore(peer, true):acquire(...)
-        taker = scene.consumes(peer)
-        scene.welcome(peer, taker)
-        ours(asks(taker))
-        looked = scene.looks(peer, taker)
-        peer.holder:declared(looked, scene.QUEUE)
-        scene.asks(peer, taker)
-      end
-
-      it("ends when the time is up by closing the channel, without a cancel", function ()
-        begin(2)
-        scene.answer(peer, taker)
-        peer:pass(2)
-        peer:failed(op, "timeout")
-        peer.holder:closes(taker.channel)
-        peer.holder:silent()
-        assert.is_true(slot:held())
-      end)
-
-      it("is busy when the channel is closed", function ()
-        begin(0)
-        scene.answer(peer, taker)
-        peer.holder:closes(taker.channel)
-        assert.is_true(op:done())
-        peer:failed(op, "busy")
-        peer.holder:silent()
-        assert.is_true(slot:held())
-      end)
-
-      it("abandoned, closes the channel, and what was on its way is not answered", function ()
-        begin(10)
-        op:drop()
-        peer.holder:expect("channel.close", { channel = taker.channel })
-        scene.deliver(peer, taker)
-        peer.holder:silent()
-        peer.holder:send{ channel = taker.channel, method = "channel.close-ok" }
-        peer.holder:silent()
-        assert.is_true(slot:held())
-      end)
+    it("that held another lock before, is given back like that, too", function ()
+      local slot, claim = peer:acquire("other")
+      local lock, taker, delivery = permit()
+      ours(asks(taker))
+      local release = slot:release()
+      peer.holder:delete("other-1-B", claim.channel)
+      assert.is_true(peer:result(release))
+      gives_back(lock, taker, delivery)
     end)
   end)
-end
+
+  describe("beside another lock", function ()
+    it("goes back with its channel, without a cancel or a nack, in a queue that has marks", function ()
+      local slot = peer:acquire("other")
+      local lock, taker = permit()
+      ours(asks(taker))
+      peer.holder:silent()
+      closes(lock, taker)
+      assert.is_true(slot:held())
+    end)
+
+    it("which came after it: the same", function ()
+      local lock, taker = permit()
+      peer.holder:silent()
+      local op = peer:semaphore("other"):acquire(0)
+      peer.prober:look{ "other-1-A" }
+      local claim = peer.holder:claim("other-1-B", "other-1-A")
+      ours(asks(taker))
+      peer.holder:grant(claim)
+      local slot = peer:result(op)
+      peer.holder:silent()
+      closes(lock, taker)
+      assert.is_true(slot:held())
+    end)
+
+    it("in a queue that others made, is given back by cancel and nack: no close counts there", function ()
+      peer:acquire("other")
+      local lock, taker, delivery = permit()
+      peer.holder:refuse(asks(taker), 404, NO_MARKS, "queue.declare")
+      gives_back(lock, taker, delivery)
+    end)
+
+    it("of which is not known yet whose queue it is, or may not be, is given back by cancel and nack", function ()
+      peer:acquire("other")
+      local lock, taker, delivery = permit()
+      local channel = asks(taker)
+      gives_back(lock, taker, delivery)
+      peer.holder:refuse(channel, 403, "ACCESS_REFUSED - configure access", "queue.declare")
+      gives_back(permit())
+    end)
+
+    it("whose marks are on a node that is down, goes back with its channel", function ()
+      peer:acquire("other")
+      local lock, taker = permit()
+      peer.holder:refuse(asks(taker), 404, DOWN, "queue.declare")
+      closes(lock, taker)
+    end)
+
+    it("that is a classic queue's, is given back by cancel and nack, and nothing is asked", function ()
+      peer:acquire("other")
+      local lock, taker, delivery = permit(true)
+      peer.holder:silent()
+      assert.is_true(peer:result(lock:release()))
+      scene.gives_back(peer, taker, delivery)
+      peer.holder:silent()
+    end)
+
+    it("is asked for once for each queue and connection", function ()
+      peer:acquire("other")
+      local lock, taker = permit()
+      ours(asks(taker))
+      closes(lock, taker)
+      lock, taker = permit()
+      peer.holder:silent()
+      closes(lock, taker)
+      peer.holder:down("reset")
+      peer:pass(1)
+      peer.holder:handshake()
+      peer:acquire("other")
+      peer.holder:silent()
+      lock, taker = permit()
+      ours(asks(taker))
+      closes(lock, taker)
+    end)
+
+    it("is asked for again after a minute where others made the queue: it may be ours by then", function ()
+      peer = Peer.open("whole", { heartbeat = 600 })
+      peer:acquire("other")
+      local lock, taker, delivery = permit()
+      peer.holder:refuse(asks(taker), 404, NO_MARKS, "queue.declare")
+      gives_back(lock, taker, delivery)
+      peer:pass(59)
+      gives_back(permit())
+      peer:pass(2)
+      lock, taker = permit()
+      ours(asks(taker))
+      closes(lock, taker)
+    end)
+
+    it("is asked for again when the queue went: the next of its name may be another's", function ()
+      peer:acquire("other")
+      local lock, taker = permit()
+      ours(asks(taker))
+      scene.notice(peer, taker)
+      peer.holder:closes(taker.channel)
+      assert.equal("lost", select(3, lock:held()))
+      local delivery
+      lock, taker, delivery = permit()
+      peer.holder:refuse(asks(taker), 404, NO_MARKS, "queue.declare")
+      gives_back(lock, taker, delivery)
+      local op = scene.semaphore(peer, true):acquire(0)
+      taker = scene.consumes(peer)
+      peer.holder:refuse(taker.channel, 404, scene.NO_QUEUE, "basic.consume")
+      peer:failed(op, "not_found")
+      lock, taker = permit()
+      ours(asks(taker))
+      closes(lock, taker)
+    end)
+
+    it("is unconfirmed where the broker does not answer, and lost with the connection all the same", function ()
+      for _, how in ipairs{ "silence", "loss" } do
+        peer = Peer.open()
+        peer:acquire("other")
+        local lock, taker = permit()
+        ours(asks(taker))
+        local op = lock:release()
+        peer.holder:expect("channel.close", { channel = taker.channel })
+        if how == "loss" then peer.holder:down("reset") else peer:pass(5) end
+        peer:failed(op, "unreachable")
+        assert.equal("not_held", select(3, lock:held()))
+      end
+    end)
+
+    it("is given back by cancel and nack where no channel is left to ask on", function ()
+      peer = Peer.open("whole", nil, { channel_max = 2 })
+      peer:acquire("other")
+      local lock, taker, delivery = permit()
+      peer.holder:silent()
+      gives_back(lock, taker, delivery)
+    end)
+
+    it("of the seventeenth queue puts the first one out of mind", function ()
+      local function take(number)
+        local name = ("images%d"):format(number)
+        local op = peer:keep(peer.session:token_semaphore(name, true)):acquire(0)
+        if peer.holder:next() == "channel.open" then peer.holder:opened() end
+        if peer.holder:next() == "basic.qos" then
+          peer.holder:send{ channel = peer.holder:expect("basic.qos").channel, method = "basic.qos-ok" }
+        end
+        local consume = peer.holder:expect("basic.consume", { queue = name .. ".semaphore" })
+        local taker = { channel = consume.channel, tag = consume.consumer_tag }
+        local delivery = scene.deliver(peer, taker)
+        scene.welcome(peer, taker)
+        if peer.holder:next() == "channel.open" then peer.holder:opened() end
+        local marks = name .. ".semaphore-count"
+        peer.holder:declared(peer.holder:expect("queue.declare", { queue = marks, passive = true }).channel, marks)
+        return peer:result(op), taker, delivery
+      end
+
+      peer:acquire("other")
+      local first, taker, delivery = take(1)
+      local second, other = take(2)
+      for number = 3, 17 do take(number) end
+      closes(second, other)
+      gives_back(first, taker, delivery)
+    end)
+  end)
+
+  describe("that is waited for beside another lock", function ()
+    local slot, op, taker, looked
+
+    -- It has asked the queue, and is at the question whether a permit lies ready; the marks are there.
+    local function begin(...)
+      slot = peer:acquire("other")
+      op = scene.semaphore(peer, true):acquire(...)
+      taker = scene.consumes(peer)
+      scene.welcome(peer, taker)
+      ours(asks(taker))
+      looked = scene.looks(peer, taker)
+      peer.holder:declared(looked, scene.QUEUE)
+      scene.asks(peer, taker)
+    end
+
+    it("ends when the time is up by closing the channel, without a cancel", function ()
+      begin(2)
+      scene.answer(peer, taker)
+      peer:pass(2)
+      peer:failed(op, "timeout")
+      peer.holder:closes(taker.channel)
+      peer.holder:silent()
+      assert.is_true(slot:held())
+    end)
+
+    it("is busy when the channel is closed", function ()
+      begin(0)
+      scene.answer(peer, taker)
+      peer.holder:closes(taker.channel)
+      assert.is_true(op:done())
+      peer:failed(op, "busy")
+      peer.holder:silent()
+      assert.is_true(slot:held())
+    end)
+
+    it("abandoned, closes the channel, and what was on its way is not answered", function ()
+      begin(10)
+      op:drop()
+      peer.holder:expect("channel.close", { channel = taker.channel })
+      scene.deliver(peer, taker)
+      peer.holder:silent()
+      peer.holder:send{ channel = taker.channel, method = "channel.close-ok" }
+      peer.holder:silent()
+      assert.is_true(slot:held())
+    end)
+  end)
+end)

@@ -23,191 +23,189 @@ end
 local NO_QUEUE, DENIED, LOCKED = scene.NO_QUEUE, scene.DENIED, scene.LOCKED
 local claiming, assert_free, assert_taken = scene.claiming, scene.assert_free, scene.assert_taken
 
-for _, way in ipairs(Peer.all_ways) do
-  describe("a claim, fed " .. way, function ()
-    local peer
+describe("a claim", function ()
+  local peer
 
-    local function open(settings) peer = Peer.open(way, settings) end
+  local function open(settings) peer = Peer.open("whole", settings) end
 
-    before_each(function () open() end)
+  before_each(function () open() end)
 
-    it("declares, consumes and looks in one go, on one channel", function ()
-      open{ name = "worker 7" }
-      peer:pass(0.5)
-      local op, claim = claiming(peer)
-      peer.holder:silent()
-      assert.is_false(op:done())
-      assert.matches("^%x+$", claim.tag)
-      assert.equal(16, #claim.tag)
-      assert.same({ ["x-queue-type"] = "classic", ["x-max-length"] = 0, ["x-overflow"] = "drop-head",
-        ["x-amqplocks-ticket"] = claim.tag, ["x-amqplocks-holder"] = "worker 7",
-        ["x-amqplocks-acquired-at"] = 1700001000 }, claim.declare.arguments)
-      assert.same({ false, false }, { claim.declare.durable, claim.declare.no_wait })
-      peer.holder:grant(claim)
-      local slot, name, ticket, at = peer:result(op):info()
-      assert.same({ 1, "images", claim.tag, 1700001000.5 }, { slot, name, ticket, at })
-    end)
+  it("declares, consumes and looks in one go, on one channel", function ()
+    open{ name = "worker 7" }
+    peer:pass(0.5)
+    local op, claim = claiming(peer)
+    peer.holder:silent()
+    assert.is_false(op:done())
+    assert.matches("^%x+$", claim.tag)
+    assert.equal(16, #claim.tag)
+    assert.same({ ["x-queue-type"] = "classic", ["x-max-length"] = 0, ["x-overflow"] = "drop-head",
+      ["x-amqplocks-ticket"] = claim.tag, ["x-amqplocks-holder"] = "worker 7",
+      ["x-amqplocks-acquired-at"] = 1700001000 }, claim.declare.arguments)
+    assert.same({ false, false }, { claim.declare.durable, claim.declare.no_wait })
+    peer.holder:grant(claim)
+    local slot, name, ticket, at = peer:result(op):info()
+    assert.same({ 1, "images", claim.tag, 1700001000.5 }, { slot, name, ticket, at })
+  end)
 
-    describe("CLAIMING", function ()
-      it("is HELD when declare-ok, consume-ok and every look are there, in any order", function ()
-        for _, order in ipairs(orders{ "declared", "looked", "consumed" }) do
-          open()
-          local op, claim = claiming(peer)
-          for i, reply in ipairs(order) do
-            assert.is_false(op:done(), table.concat(order, ", ") .. ": too early")
-            if reply == "declared" then peer.holder:declared(claim.channel, "images-1-B") end
-            if reply == "looked" then peer.holder:declared(claim.channel, "images-1-A") end
-            if reply == "consumed" then peer.holder:consumed(claim) end
-            assert.equal(i == 3, op:done())
-          end
-          assert.is_true(peer:result(op):held())
-          peer.holder:silent()
+  describe("CLAIMING", function ()
+    it("is HELD when declare-ok, consume-ok and every look are there, in any order", function ()
+      for _, order in ipairs(orders{ "declared", "looked", "consumed" }) do
+        open()
+        local op, claim = claiming(peer)
+        for i, reply in ipairs(order) do
+          assert.is_false(op:done(), table.concat(order, ", ") .. ": too early")
+          if reply == "declared" then peer.holder:declared(claim.channel, "images-1-B") end
+          if reply == "looked" then peer.holder:declared(claim.channel, "images-1-A") end
+          if reply == "consumed" then peer.holder:consumed(claim) end
+          assert.equal(i == 3, op:done())
         end
-      end)
-
-      it("is not HELD by a reply of the wrong kind, twice", function ()
-        local op, claim = claiming(peer)
-        peer.holder:consumed(claim)
-        peer.holder:declared(claim.channel, "images-1-B")
-        peer.holder:consumed(claim)
-        peer.holder:declared(claim.channel, "images-1-B")
-        assert.is_false(op:done())
-      end)
-
-      local refusals = {
-        { 405, LOCKED, "contended" }, { 403, DENIED, "refused" },
-        { 406, "PRECONDITION_FAILED - queue limit in vhost '/' (3) is reached", "limit" },
-        { 406, "PRECONDITION_FAILED - inequivalent arg", "conflict" }, { 541, "INTERNAL_ERROR", "unreachable" },
-      }
-      for _, case in ipairs(refusals) do
-        local reply, text, code = unpack(case)
-        it(("is GONE when its declare is refused with %d as %s: nothing to undo"):format(reply, code), function ()
-          local op, claim = claiming(peer)
-          peer.holder:refuse(claim.channel, reply, text, "queue.declare")
-          peer:failed(op, code)
-          peer.holder:silent()
-          assert.are_not.equal(claim.tag, assert_free(peer).tag)
-        end)
+        assert.is_true(peer:result(op):held())
+        peer.holder:silent()
       end
-
-      it("is UNDOING when a look fails, after the declare: deleted elsewhere, its name kept until then", function ()
-        local op, claim = claiming(peer)
-        peer.holder:declared(claim.channel, "images-1-B")
-        peer.holder:refuse(claim.channel, 404, NO_QUEUE, "queue.declare")
-        peer:failed(op, "contended")
-        local channel = peer.holder:opened()
-        peer.holder:expect("queue.delete", { channel = channel, queue = "images-1-B" })
-        assert_taken(peer)
-        peer.holder:deleted(channel)
-        assert.equal(channel, assert_free(peer).channel)
-      end)
-
-      it("is UNDOING when its consume is refused: deleted elsewhere", function ()
-        local op, claim = claiming(peer)
-        peer.holder:declared(claim.channel, "images-1-B")
-        peer.holder:refuse(claim.channel, 403, DENIED, "basic.consume")
-        peer:failed(op, "refused", "images-1-B", DENIED)
-        local channel = peer.holder:opened()
-        peer.holder:expect("queue.delete", { channel = channel, queue = "images-1-B" })
-        assert_taken(peer)
-        peer.holder:deleted(channel)
-        assert_free(peer)
-      end)
-
-      it("is UNDOING when the channel is closed for no request of ours, even before declare-ok", function ()
-        local op, claim = claiming(peer)
-        peer.holder:refuse(claim.channel, 541, "INTERNAL_ERROR")
-        peer:failed(op, "unreachable")
-        peer.holder:delete("images-1-B", peer.holder:opened())
-        assert_free(peer)
-      end)
-
-      it("is GONE when the connection is", function ()
-        local op, claim = claiming(peer)
-        peer.holder:declared(claim.channel, "images-1-B")
-        peer.holder:down("timed out")
-        peer:failed(op, "unreachable", "timed out")
-      end)
-
-      it("is deleted when nobody answers in time", function ()
-        local op, claim = claiming(peer)
-        peer:pass(5)
-        peer:failed(op, "unreachable", "within 5 s")
-        peer.holder:expect("queue.delete", { channel = claim.channel, queue = "images-1-B" })
-      end)
-
-      it("is a lost race when its queue is deleted by somebody else", function ()
-        local op, claim = claiming(peer)
-        peer.holder:declared(claim.channel, "images-1-B")
-        peer.holder:consumed(claim)
-        peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag, no_wait = true }
-        peer:failed(op, "contended")
-      end)
     end)
 
-    describe("abandoned", function ()
-      local replies = {
-        function (claim) peer.holder:declared(claim.channel, "images-1-B") end,
-        function (claim) peer.holder:declared(claim.channel, "images-1-A") end,
-        function (claim) peer.holder:consumed(claim) end,
-      }
-      for after = 0, 3 do
-        it(("after %d of 3 replies is deleted at once, and late replies do no harm"):format(after), function ()
-          local op, claim = claiming(peer)
-          for i = 1, after do replies[i](claim) end
-          op:drop()
-          peer.holder:expect("queue.delete", { channel = claim.channel, queue = "images-1-B" })
-          for i = after + 1, 3 do replies[i](claim) end
-          assert_taken(peer)
-          peer.holder:silent()
-          peer.holder:cancelled(claim)
-          peer.holder:deleted(claim.channel)
-          assert.equal(claim.channel, assert_free(peer).channel)
-        end)
-      end
-
-      it("is GONE when its declare turns out to be refused", function ()
-        local op, claim = claiming(peer)
-        op:drop()
-        peer.holder:expect("queue.delete")
-        peer.holder:refuse(claim.channel, 405, LOCKED, "queue.declare")
-        peer.holder:silent()
-        assert_free(peer)
-      end)
-
-      it("is deleted elsewhere when a look turns out to fail", function ()
-        local op, claim = claiming(peer)
-        op:drop()
-        peer.holder:expect("queue.delete")
-        peer.holder:declared(claim.channel, "images-1-B")
-        peer.holder:refuse(claim.channel, 404, NO_QUEUE, "queue.declare")
-        local channel = peer.holder:opened()
-        peer.holder:expect("queue.delete", { channel = channel, queue = "images-1-B" })
-        assert_taken(peer)
-        peer.holder:deleted(channel)
-        assert_free(peer)
-      end)
-
-      it("while it waits for nothing but the look, writes nothing", function ()
-        local op = peer:semaphore("images"):acquire()
-        local probes = peer.prober:probes()
-        op:drop()
-        peer.prober:answer(probes, { "images-1-A" })
-        peer.holder:silent()
-        assert_free(peer)
-      end)
+    it("is not HELD by a reply of the wrong kind, twice", function ()
+      local op, claim = claiming(peer)
+      peer.holder:consumed(claim)
+      peer.holder:declared(claim.channel, "images-1-B")
+      peer.holder:consumed(claim)
+      peer.holder:declared(claim.channel, "images-1-B")
+      assert.is_false(op:done())
     end)
 
-    it("of a name that is being claimed on the same connection is not made", function ()
-      local one = peer:semaphore("images"):acquire(0)
-      local other = peer:semaphore("images"):acquire(0)
-      peer.prober:look{ "images-1-A", "images-2-A" }  -- one write holds both windows
-      local a, b = peer.holder:claim("images-1-B", "images-1-A"), peer.holder:claim("images-2-B", "images-2-A")
-      assert.are_not.equal(a.channel, b.channel)
-      assert.are_not.equal(a.tag, b.tag)
-      peer.holder:grant(b)
-      peer.holder:grant(a)
-      assert.same({ 1, 2 }, { (peer:result(one):info()), (peer:result(other):info()) })
+    local refusals = {
+      { 405, LOCKED, "contended" }, { 403, DENIED, "refused" },
+      { 406, "PRECONDITION_FAILED - queue limit in vhost '/' (3) is reached", "limit" },
+      { 406, "PRECONDITION_FAILED - inequivalent arg", "conflict" }, { 541, "INTERNAL_ERROR", "unreachable" },
+    }
+    for _, case in ipairs(refusals) do
+      local reply, text, code = unpack(case)
+      it(("is GONE when its declare is refused with %d as %s: nothing to undo"):format(reply, code), function ()
+        local op, claim = claiming(peer)
+        peer.holder:refuse(claim.channel, reply, text, "queue.declare")
+        peer:failed(op, code)
+        peer.holder:silent()
+        assert.are_not.equal(claim.tag, assert_free(peer).tag)
+      end)
+    end
+
+    it("is UNDOING when a look fails, after the declare: deleted elsewhere, its name kept until then", function ()
+      local op, claim = claiming(peer)
+      peer.holder:declared(claim.channel, "images-1-B")
+      peer.holder:refuse(claim.channel, 404, NO_QUEUE, "queue.declare")
+      peer:failed(op, "contended")
+      local channel = peer.holder:opened()
+      peer.holder:expect("queue.delete", { channel = channel, queue = "images-1-B" })
+      assert_taken(peer)
+      peer.holder:deleted(channel)
+      assert.equal(channel, assert_free(peer).channel)
+    end)
+
+    it("is UNDOING when its consume is refused: deleted elsewhere", function ()
+      local op, claim = claiming(peer)
+      peer.holder:declared(claim.channel, "images-1-B")
+      peer.holder:refuse(claim.channel, 403, DENIED, "basic.consume")
+      peer:failed(op, "refused", "images-1-B", DENIED)
+      local channel = peer.holder:opened()
+      peer.holder:expect("queue.delete", { channel = channel, queue = "images-1-B" })
+      assert_taken(peer)
+      peer.holder:deleted(channel)
+      assert_free(peer)
+    end)
+
+    it("is UNDOING when the channel is closed for no request of ours, even before declare-ok", function ()
+      local op, claim = claiming(peer)
+      peer.holder:refuse(claim.channel, 541, "INTERNAL_ERROR")
+      peer:failed(op, "unreachable")
+      peer.holder:delete("images-1-B", peer.holder:opened())
+      assert_free(peer)
+    end)
+
+    it("is GONE when the connection is", function ()
+      local op, claim = claiming(peer)
+      peer.holder:declared(claim.channel, "images-1-B")
+      peer.holder:down("timed out")
+      peer:failed(op, "unreachable", "timed out")
+    end)
+
+    it("is deleted when nobody answers in time", function ()
+      local op, claim = claiming(peer)
+      peer:pass(5)
+      peer:failed(op, "unreachable", "within 5 s")
+      peer.holder:expect("queue.delete", { channel = claim.channel, queue = "images-1-B" })
+    end)
+
+    it("is a lost race when its queue is deleted by somebody else", function ()
+      local op, claim = claiming(peer)
+      peer.holder:declared(claim.channel, "images-1-B")
+      peer.holder:consumed(claim)
+      peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag, no_wait = true }
+      peer:failed(op, "contended")
     end)
   end)
-end
+
+  describe("abandoned", function ()
+    local replies = {
+      function (claim) peer.holder:declared(claim.channel, "images-1-B") end,
+      function (claim) peer.holder:declared(claim.channel, "images-1-A") end,
+      function (claim) peer.holder:consumed(claim) end,
+    }
+    for after = 0, 3 do
+      it(("after %d of 3 replies is deleted at once, and late replies do no harm"):format(after), function ()
+        local op, claim = claiming(peer)
+        for i = 1, after do replies[i](claim) end
+        op:drop()
+        peer.holder:expect("queue.delete", { channel = claim.channel, queue = "images-1-B" })
+        for i = after + 1, 3 do replies[i](claim) end
+        assert_taken(peer)
+        peer.holder:silent()
+        peer.holder:cancelled(claim)
+        peer.holder:deleted(claim.channel)
+        assert.equal(claim.channel, assert_free(peer).channel)
+      end)
+    end
+
+    it("is GONE when its declare turns out to be refused", function ()
+      local op, claim = claiming(peer)
+      op:drop()
+      peer.holder:expect("queue.delete")
+      peer.holder:refuse(claim.channel, 405, LOCKED, "queue.declare")
+      peer.holder:silent()
+      assert_free(peer)
+    end)
+
+    it("is deleted elsewhere when a look turns out to fail", function ()
+      local op, claim = claiming(peer)
+      op:drop()
+      peer.holder:expect("queue.delete")
+      peer.holder:declared(claim.channel, "images-1-B")
+      peer.holder:refuse(claim.channel, 404, NO_QUEUE, "queue.declare")
+      local channel = peer.holder:opened()
+      peer.holder:expect("queue.delete", { channel = channel, queue = "images-1-B" })
+      assert_taken(peer)
+      peer.holder:deleted(channel)
+      assert_free(peer)
+    end)
+
+    it("while it waits for nothing but the look, writes nothing", function ()
+      local op = peer:semaphore("images"):acquire()
+      local probes = peer.prober:probes()
+      op:drop()
+      peer.prober:answer(probes, { "images-1-A" })
+      peer.holder:silent()
+      assert_free(peer)
+    end)
+  end)
+
+  it("of a name that is being claimed on the same connection is not made", function ()
+    local one = peer:semaphore("images"):acquire(0)
+    local other = peer:semaphore("images"):acquire(0)
+    peer.prober:look{ "images-1-A", "images-2-A" }  -- one write holds both windows
+    local a, b = peer.holder:claim("images-1-B", "images-1-A"), peer.holder:claim("images-2-B", "images-2-A")
+    assert.are_not.equal(a.channel, b.channel)
+    assert.are_not.equal(a.tag, b.tag)
+    peer.holder:grant(b)
+    peer.holder:grant(a)
+    assert.same({ 1, 2 }, { (peer:result(one):info()), (peer:result(other):info()) })
+  end)
+end)

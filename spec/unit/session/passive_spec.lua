@@ -11,231 +11,229 @@ local ALARM = { channel = 0, method = "connection.blocked", reason = "low on mem
 local NO_ALARM = { channel = 0, method = "connection.unblocked" }
 local ABSENT = { 404, "NOT_FOUND - no queue 'q' in vhost '/'" }
 
-for _, way in ipairs(Peer.all_ways) do
-  describe("a passive probe, fed " .. way, function ()
-    local peer
+describe("a passive probe", function ()
+  local peer
 
-    local function open(settings) peer = Peer.open(way, settings) end
+  local function open(settings) peer = Peer.open("whole", settings) end
 
-    before_each(function () open() end)
+  before_each(function () open() end)
 
-    -- Takes the passive declares written. Returns a list of { channel =, queue = }.
-    local function asked()
-      local list = {}
-      while peer.holder:next() ~= "nothing" do
-        if peer.holder:next() == "channel.open" then peer.holder:opened() end
-        if not peer.holder.frames[1].passive then break end
-        table.insert(list, peer.holder:expect("queue.declare", { no_wait = false }))
-      end
-      return list
+  -- Takes the passive declares written. Returns a list of { channel =, queue = }.
+  local function asked()
+    local list = {}
+    while peer.holder:next() ~= "nothing" do
+      if peer.holder:next() == "channel.open" then peer.holder:opened() end
+      if not peer.holder.frames[1].passive then break end
+      table.insert(list, peer.holder:expect("queue.declare", { no_wait = false }))
     end
+    return list
+  end
 
-    -- The broker's answer: true is declare-ok, { code, text } closes the channel.
-    local function answer(look, with)
-      if with == true then
-        peer.holder:declared(look.channel, look.queue)
-      else
-        peer.holder:send{ channel = look.channel, method = "channel.close", reply_code = with[1], reply_text = with[2],
-          class_id = 50, method_id = 10 }
-        peer.holder:expect("channel.close-ok", { channel = look.channel })
-      end
+  -- The broker's answer: true is declare-ok, { code, text } closes the channel.
+  local function answer(look, with)
+    if with == true then
+      peer.holder:declared(look.channel, look.queue)
+    else
+      peer.holder:send{ channel = look.channel, method = "channel.close", reply_code = with[1], reply_text = with[2],
+        class_id = 50, method_id = 10 }
+      peer.holder:expect("channel.close-ok", { channel = look.channel })
     end
+  end
 
-    -- Answers everything asked until nothing is. `states`: queue = true or { code, text }; absent otherwise.
-    local function serve(states)
-      local names, looks = {}, asked()
-      while #looks > 0 do
-        local look = table.remove(looks, 1)
-        table.insert(names, look.queue)
-        answer(look, states[look.queue] or ABSENT)
-        for _, more in ipairs(asked()) do table.insert(looks, more) end
-      end
-      return names
+  -- Answers everything asked until nothing is. `states`: queue = true or { code, text }; absent otherwise.
+  local function serve(states)
+    local names, looks = {}, asked()
+    while #looks > 0 do
+      local look = table.remove(looks, 1)
+      table.insert(names, look.queue)
+      answer(look, states[look.queue] or ABSENT)
+      for _, more in ipairs(asked()) do table.insert(looks, more) end
     end
+    return names
+  end
 
-    local function passively(timeout) return peer:semaphore("images", { probe = "passive" }):acquire(timeout) end
+  local function passively(timeout) return peer:semaphore("images", { probe = "passive" }):acquire(timeout) end
 
-    it("needs no prober", function ()
-      peer = Peer.new(way)
+  it("needs no prober", function ()
+    peer = Peer.new()
+    local op = passively(0)
+    peer.holder:handshake()
+    assert.is_false(peer.prober:wanted())
+    serve({})
+    peer:failed(op, "not_found")
+  end)
+
+  it("keeps sixteen questions under way, each on a channel of its own, and asks on as they are answered", function ()
+    local op = passively(0)
+    local looks, channels = asked(), {}
+    assert.equal(16, #looks)
+    for _, look in ipairs(looks) do channels[look.channel] = true end
+    local count = 0
+    for _ in pairs(channels) do count = count + 1 end
+    assert.equal(16, count)
+    answer(looks[3], true)
+    assert.same({ looks[3].channel }, { peer.holder:expect("queue.declare", { queue = "images-9-A" }).channel })
+    answer(looks[1], { 405, "RESOURCE_LOCKED" })
+    peer.holder:expect("channel.open", { channel = looks[1].channel })
+    peer.holder:expect("queue.declare", { queue = "images-9-B" })
+    peer.holder:silent()
+    assert.is_false(op:done())
+  end)
+
+  it("finds the free slot that a publishing one would", function ()
+    local op = passively(0)
+    local names = serve({ ["images-1-A"] = true, ["images-1-B"] = { 405, "RESOURCE_LOCKED - another's" },
+      ["images-2-A"] = true })
+    assert.equal(32, #names)
+    local claim = peer.holder:claim("images-2-B", "images-2-A")
+    peer.holder:grant(claim)
+    assert.is_true(peer:result(op):held())
+    assert.equal("nothing", peer.prober:next())
+  end)
+
+  local answers = {
+    { "declared: held, by a queue that is not exclusive", true, "squatted" },
+    { "405: held", { 405, "RESOURCE_LOCKED - cannot obtain exclusive access" }, "busy" },
+    { "404 in other words: held, never free", { 404, "NOT_FOUND - home node of queue is down" }, "busy" },
+    { "403: refused", { 403, "ACCESS_REFUSED - configure access refused" }, "refused" },
+    { "another code: unreachable", { 541, "INTERNAL_ERROR" }, "unreachable" },
+  }
+  for _, case in ipairs(answers) do
+    local name, with, code = unpack(case)
+    it("of B is answered with " .. name, function ()
       local op = passively(0)
-      peer.holder:handshake()
-      assert.is_false(peer.prober:wanted())
+      serve({ ["images-1-A"] = true, ["images-1-B"] = with })
+      peer:failed(op, code)
+    end)
+  end
+
+  it("of A is answered with 404 in other words: unavailable, not absent", function ()
+    local op = passively(0)
+    serve({ ["images-1-A"] = { 404, "NOT_FOUND - home node 'rabbit@b' of durable queue 'q' is down" } })
+    peer:failed(op, "unavailable", "1 of 1 slots", "node down")
+  end)
+
+  it("decides nothing when the connection is lost", function ()
+    local op = peer:semaphore("images", { probe = "passive" }):acquire(0)
+    local looks = asked()
+    for i = 1, 16 do answer(looks[i], true) end
+    asked()
+    peer.holder:down("timed out")
+    peer:failed(op, "unreachable", "timed out")
+  end)
+
+  it("decides nothing when the connection is lost before all were asked, and says so at once", function ()
+    local op = passively(0)
+    asked()
+    peer.holder:down("timed out")
+    peer:failed(op, "unreachable", "timed out")
+  end)
+
+  it("has no channel left: limit", function ()
+    peer = Peer.open("whole", nil, { channel_max = 1 })
+    local lock = peer:acquire("other")
+    local op = passively(0)
+    peer:failed(op, "limit", "no channel is left")
+    assert.is_true(lock:held())
+  end)
+
+  it("goes on with the channels there are", function ()
+    peer = Peer.open("whole", nil, { channel_max = 3 })
+    local op = passively(0)
+    assert.equal(32, #serve({}))
+    peer:failed(op, "not_found")
+  end)
+
+  it("abandoned closes its channels", function ()
+    local op = passively(0)
+    local looks = asked()
+    op:drop()
+    for _ = 1, 16 do peer.holder:expect("channel.close") end
+    peer.holder:declared(looks[1].channel, looks[1].queue)
+    peer.holder:silent()
+    assert.equal("open", peer.holder:state())
+  end)
+
+  describe("in place of publishing", function ()
+    it("takes over, when an alarm begins, what was not answered yet", function ()
+      local op = peer:semaphore("images"):acquire(0)
+      local probes = peer.prober:probes()
+      peer.prober:answer({ probes[1], probes[2], probes[3] }, { "images-1-A", "images-1-B" })
+      peer.prober:send(ALARM)
+      local names = serve({})
+      assert.equal("images-2-B", names[1])
+      assert.equal("images-1-B", names[30])  -- whether it is a lock
+      assert.equal(30, #names)
+      peer:failed(op, "busy")
+      peer.prober:answer({ unpack(probes, 4) }, { "images-2-A" })  -- late, and not looked at any more
+      peer.holder:ignore()
+      assert.equal("open", peer.prober:state())
+    end)
+
+    it("is used from the start during an alarm, and not after it", function ()
+      peer.prober:send(ALARM)
+      local op = peer:semaphore("images"):acquire(0)
+      peer.prober:silent()
+      serve({})
+      peer:failed(op, "not_found")
+      peer.prober:send(NO_ALARM)
+      op = peer:semaphore("images"):acquire(0)
+      peer.prober:look{}
+      peer.holder:again{ "images-1-A" }
+      peer:failed(op, "not_found")
+    end)
+
+    it("takes over, and finds the holder lost: unreachable", function ()
+      local op = peer:semaphore("images"):acquire(0)
+      peer.prober:probes()
+      peer.holder:down("timed out")
+      peer.prober:send(ALARM)
+      peer:failed(op, "unreachable", "timed out")
+    end)
+
+    it("takes over when publishing is denied, and stays for the rest of the connection", function ()
+      local op = peer:semaphore("images"):acquire(0)
+      local probes = peer.prober:probes()
+      peer.prober:refuse(probes[1].channel, 403, "ACCESS_REFUSED - write access", "basic.publish")
+      serve({})
+      peer:failed(op, "not_found")
+      op = peer:semaphore("images"):acquire(0)
+      peer.prober:silent()
       serve({})
       peer:failed(op, "not_found")
     end)
 
-    it("keeps sixteen questions under way, each on a channel of its own, and asks on as they are answered", function ()
-      local op = passively(0)
-      local looks, channels = asked(), {}
-      assert.equal(16, #looks)
-      for _, look in ipairs(looks) do channels[look.channel] = true end
-      local count = 0
-      for _ in pairs(channels) do count = count + 1 end
-      assert.equal(16, count)
-      answer(looks[3], true)
-      assert.same({ looks[3].channel }, { peer.holder:expect("queue.declare", { queue = "images-9-A" }).channel })
-      answer(looks[1], { 405, "RESOURCE_LOCKED" })
-      peer.holder:expect("channel.open", { channel = looks[1].channel })
-      peer.holder:expect("queue.declare", { queue = "images-9-B" })
+    it("is not used by who publishes only: blocked", function ()
+      local op = peer:semaphore("images", { probe = "publish" }):acquire(0)
+      peer.prober:probes()
+      peer.prober:send(ALARM)
+      peer:failed(op, "blocked", "memory or disk alarm")
       peer.holder:silent()
-      assert.is_false(op:done())
     end)
 
-    it("finds the free slot that a publishing one would", function ()
-      local op = passively(0)
-      local names = serve({ ["images-1-A"] = true, ["images-1-B"] = { 405, "RESOURCE_LOCKED - another's" },
-        ["images-2-A"] = true })
-      assert.equal(32, #names)
-      local claim = peer.holder:claim("images-2-B", "images-2-A")
-      peer.holder:grant(claim)
-      assert.is_true(peer:result(op):held())
-      assert.equal("nothing", peer.prober:next())
+    it("is not used by who publishes only, and finds an alarm: blocked at once", function ()
+      peer.prober:send(ALARM)
+      local op = peer:semaphore("images", { probe = "publish" }):acquire(0)
+      peer:failed(op, "blocked", "memory or disk alarm")
+      peer.prober:silent()
     end)
 
-    local answers = {
-      { "declared: held, by a queue that is not exclusive", true, "squatted" },
-      { "405: held", { 405, "RESOURCE_LOCKED - cannot obtain exclusive access" }, "busy" },
-      { "404 in other words: held, never free", { 404, "NOT_FOUND - home node of queue is down" }, "busy" },
-      { "403: refused", { 403, "ACCESS_REFUSED - configure access refused" }, "refused" },
-      { "another code: unreachable", { 541, "INTERNAL_ERROR" }, "unreachable" },
-    }
-    for _, case in ipairs(answers) do
-      local name, with, code = unpack(case)
-      it("of B is answered with " .. name, function ()
-        local op = passively(0)
-        serve({ ["images-1-A"] = true, ["images-1-B"] = with })
-        peer:failed(op, code)
-      end)
-    end
-
-    it("of A is answered with 404 in other words: unavailable, not absent", function ()
-      local op = passively(0)
-      serve({ ["images-1-A"] = { 404, "NOT_FOUND - home node 'rabbit@b' of durable queue 'q' is down" } })
-      peer:failed(op, "unavailable", "1 of 1 slots", "node down")
-    end)
-
-    it("decides nothing when the connection is lost", function ()
-      local op = peer:semaphore("images", { probe = "passive" }):acquire(0)
-      local looks = asked()
-      for i = 1, 16 do answer(looks[i], true) end
-      asked()
-      peer.holder:down("timed out")
-      peer:failed(op, "unreachable", "timed out")
-    end)
-
-    it("decides nothing when the connection is lost before all were asked, and says so at once", function ()
-      local op = passively(0)
-      asked()
-      peer.holder:down("timed out")
-      peer:failed(op, "unreachable", "timed out")
-    end)
-
-    it("has no channel left: limit", function ()
-      peer = Peer.open(way, nil, { channel_max = 1 })
-      local lock = peer:acquire("other")
-      local op = passively(0)
-      peer:failed(op, "limit", "no channel is left")
-      assert.is_true(lock:held())
-    end)
-
-    it("goes on with the channels there are", function ()
-      peer = Peer.open(way, nil, { channel_max = 3 })
-      local op = passively(0)
-      assert.equal(32, #serve({}))
-      peer:failed(op, "not_found")
-    end)
-
-    it("abandoned closes its channels", function ()
-      local op = passively(0)
-      local looks = asked()
-      op:drop()
-      for _ = 1, 16 do peer.holder:expect("channel.close") end
-      peer.holder:declared(looks[1].channel, looks[1].queue)
+    it("is not used by who publishes only and may not: refused", function ()
+      local op = peer:semaphore("images", { probe = "publish" }):acquire(0)
+      local probes = peer.prober:probes()
+      peer.prober:refuse(probes[1].channel, 403, "ACCESS_REFUSED - write access", "basic.publish")
+      peer:failed(op, "refused", "write access")
       peer.holder:silent()
-      assert.equal("open", peer.holder:state())
     end)
 
-    describe("in place of publishing", function ()
-      it("takes over, when an alarm begins, what was not answered yet", function ()
-        local op = peer:semaphore("images"):acquire(0)
-        local probes = peer.prober:probes()
-        peer.prober:answer({ probes[1], probes[2], probes[3] }, { "images-1-A", "images-1-B" })
-        peer.prober:send(ALARM)
-        local names = serve({})
-        assert.equal("images-2-B", names[1])
-        assert.equal("images-1-B", names[30])  -- whether it is a lock
-        assert.equal(30, #names)
-        peer:failed(op, "busy")
-        peer.prober:answer({ unpack(probes, 4) }, { "images-2-A" })  -- late, and not looked at any more
-        peer.holder:ignore()
-        assert.equal("open", peer.prober:state())
-      end)
-
-      it("is used from the start during an alarm, and not after it", function ()
-        peer.prober:send(ALARM)
-        local op = peer:semaphore("images"):acquire(0)
-        peer.prober:silent()
-        serve({})
-        peer:failed(op, "not_found")
-        peer.prober:send(NO_ALARM)
-        op = peer:semaphore("images"):acquire(0)
-        peer.prober:look{}
-        peer.holder:again{ "images-1-A" }
-        peer:failed(op, "not_found")
-      end)
-
-      it("takes over, and finds the holder lost: unreachable", function ()
-        local op = peer:semaphore("images"):acquire(0)
-        peer.prober:probes()
-        peer.holder:down("timed out")
-        peer.prober:send(ALARM)
-        peer:failed(op, "unreachable", "timed out")
-      end)
-
-      it("takes over when publishing is denied, and stays for the rest of the connection", function ()
-        local op = peer:semaphore("images"):acquire(0)
-        local probes = peer.prober:probes()
-        peer.prober:refuse(probes[1].channel, 403, "ACCESS_REFUSED - write access", "basic.publish")
-        serve({})
-        peer:failed(op, "not_found")
-        op = peer:semaphore("images"):acquire(0)
-        peer.prober:silent()
-        serve({})
-        peer:failed(op, "not_found")
-      end)
-
-      it("is not used by who publishes only: blocked", function ()
-        local op = peer:semaphore("images", { probe = "publish" }):acquire(0)
-        peer.prober:probes()
-        peer.prober:send(ALARM)
-        peer:failed(op, "blocked", "memory or disk alarm")
-        peer.holder:silent()
-      end)
-
-      it("is not used by who publishes only, and finds an alarm: blocked at once", function ()
-        peer.prober:send(ALARM)
-        local op = peer:semaphore("images", { probe = "publish" }):acquire(0)
-        peer:failed(op, "blocked", "memory or disk alarm")
-        peer.prober:silent()
-      end)
-
-      it("is not used by who publishes only and may not: refused", function ()
-        local op = peer:semaphore("images", { probe = "publish" }):acquire(0)
-        local probes = peer.prober:probes()
-        peer.prober:refuse(probes[1].channel, 403, "ACCESS_REFUSED - write access", "basic.publish")
-        peer:failed(op, "refused", "write access")
-        peer.holder:silent()
-      end)
-
-      it("is denied as well: refused", function ()
-        local op = peer:semaphore("images"):acquire(0)
-        local probes = peer.prober:probes()
-        peer.prober:refuse(probes[1].channel, 403, "ACCESS_REFUSED - write access", "basic.publish")
-        local states = {}
-        for _, probe in ipairs(probes) do states[probe.queue] = { 403, "ACCESS_REFUSED - configure" } end
-        serve(states)
-        peer:failed(op, "refused", "configure")
-      end)
+    it("is denied as well: refused", function ()
+      local op = peer:semaphore("images"):acquire(0)
+      local probes = peer.prober:probes()
+      peer.prober:refuse(probes[1].channel, 403, "ACCESS_REFUSED - write access", "basic.publish")
+      local states = {}
+      for _, probe in ipairs(probes) do states[probe.queue] = { 403, "ACCESS_REFUSED - configure" } end
+      serve(states)
+      peer:failed(op, "refused", "configure")
     end)
   end)
-end
+end)

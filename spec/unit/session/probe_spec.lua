@@ -38,213 +38,211 @@ local function shuffled(n, seed)
   return order
 end
 
-for _, way in ipairs(Peer.all_ways) do
-  describe("a probe, fed " .. way, function ()
-    local peer
+describe("a probe", function ()
+  local peer
 
-    local function open() peer = Peer.open(way) end
+  local function open() peer = Peer.open() end
 
-    before_each(function () open() end)
+  before_each(function () open() end)
 
-    it("is an empty, transient, mandatory message that expires at once, confirms on, a window in one go", function ()
-      peer.session:administer("status", "images", {})
-      local channel = peer.prober:opened()
-      peer.prober:expect("confirm.select", { channel = channel, no_wait = false })
-      for i = 1, 32 do
-        peer.prober:expect("basic.publish", { channel = channel, exchange = "", mandatory = true, immediate = false,
-          routing_key = ("images-%d-%s"):format(math.floor((i + 1) / 2), i % 2 == 1 and "A" or "B") })
-        peer.prober:expect("header", { channel = channel, size = 0,
-          properties = { message_id = tostring(i), expiration = "0", delivery_mode = 1 } })
-      end
-      peer.prober:silent()
-      peer.holder:silent()
-    end)
+  it("is an empty, transient, mandatory message that expires at once, confirms on, a window in one go", function ()
+    peer.session:administer("status", "images", {})
+    local channel = peer.prober:opened()
+    peer.prober:expect("confirm.select", { channel = channel, no_wait = false })
+    for i = 1, 32 do
+      peer.prober:expect("basic.publish", { channel = channel, exchange = "", mandatory = true, immediate = false,
+        routing_key = ("images-%d-%s"):format(math.floor((i + 1) / 2), i % 2 == 1 and "A" or "B") })
+      peer.prober:expect("header", { channel = channel, size = 0,
+        properties = { message_id = tostring(i), expiration = "0", delivery_mode = 1 } })
+    end
+    peer.prober:silent()
+    peer.holder:silent()
+  end)
 
-    it("is answered with absent by return and ack, present by ack, there by nack", function ()
+  it("is answered with absent by return and ack, present by ack, there by nack", function ()
+    local op, probes = ask(peer)
+    peer.prober:answer(probes, { "images-1-A", "images-2-A", "images-2-B", ["images-3-A"] = "nack",
+      ["images-4-B"] = "nack" })
+    assert.equal("1 A, 2 AB, 3 A, 4 B", seen(peer, op))
+  end)
+
+  it("is there when it is returned and then nacked: only return and ack mean absent", function ()
+    local op, probes = ask(peer)
+    local said = { peer.prober.returned(probes[1]), peer.prober.nack(probes[1]) }
+    peer.prober:send(unpack(said))
+    peer.prober:answer({ unpack(probes, 2) }, {})
+    assert.equal("1 A", seen(peer, op))
+  end)
+
+  it("is answered in any order", function ()
+    for seed = 1, 5 do
+      open()
       local op, probes = ask(peer)
-      peer.prober:answer(probes, { "images-1-A", "images-2-A", "images-2-B", ["images-3-A"] = "nack",
-        ["images-4-B"] = "nack" })
-      assert.equal("1 A, 2 AB, 3 A, 4 B", seen(peer, op))
-    end)
+      local mixed = {}
+      for i, n in ipairs(shuffled(#probes, seed)) do mixed[i] = probes[n] end
+      peer.prober:answer(mixed, { "images-1-A", "images-2-B", "images-16-A" })
+      assert.equal("1 A, 2 B, 16 A", seen(peer, op))
+    end
+  end)
 
-    it("is there when it is returned and then nacked: only return and ack mean absent", function ()
-      local op, probes = ask(peer)
-      local said = { peer.prober.returned(probes[1]), peer.prober.nack(probes[1]) }
-      peer.prober:send(unpack(said))
-      peer.prober:answer({ unpack(probes, 2) }, {})
-      assert.equal("1 A", seen(peer, op))
-    end)
-
-    it("is answered in any order", function ()
-      for seed = 1, 5 do
-        open()
-        local op, probes = ask(peer)
-        local mixed = {}
-        for i, n in ipairs(shuffled(#probes, seed)) do mixed[i] = probes[n] end
-        peer.prober:answer(mixed, { "images-1-A", "images-2-B", "images-16-A" })
-        assert.equal("1 A, 2 B, 16 A", seen(peer, op))
-      end
-    end)
-
-    it("is answered many at a time", function ()
-      for _, last in ipairs{ 1, 7, 31 } do
-        open()
-        local op, probes = ask(peer)
-        local said = {}
-        for _, probe in ipairs(probes) do
-          if probe.queue ~= "images-1-A" and probe.queue ~= "images-16-B" then
-            table.insert(said, peer.prober.returned(probe))
-          end
-        end
-        table.insert(said, peer.prober.ack(probes[last], true))
-        table.insert(said, peer.prober.ack(probes[32], true))
-        peer.prober:send(unpack(said))
-        assert.equal("1 A, 16 B", seen(peer, op))
-      end
-    end)
-
-    it("is answered many at a time after some were answered alone, and once more", function ()
+  it("is answered many at a time", function ()
+    for _, last in ipairs{ 1, 7, 31 } do
+      open()
       local op, probes = ask(peer)
       local said = {}
-      for _, probe in ipairs(probes) do table.insert(said, peer.prober.returned(probe)) end
-      for _, n in ipairs{ 5, 2, 1, 30 } do table.insert(said, peer.prober.ack(probes[n])) end
-      table.insert(said, peer.prober.ack(probes[2], true))
-      table.insert(said, peer.prober.ack(probes[20], true))
-      table.insert(said, peer.prober.ack(probes[20], true))
+      for _, probe in ipairs(probes) do
+        if probe.queue ~= "images-1-A" and probe.queue ~= "images-16-B" then
+          table.insert(said, peer.prober.returned(probe))
+        end
+      end
+      table.insert(said, peer.prober.ack(probes[last], true))
       table.insert(said, peer.prober.ack(probes[32], true))
       peer.prober:send(unpack(said))
-      assert.equal("", seen(peer, op))
-      assert.equal("open", peer.prober:state())
-    end)
-
-    it("is nacked many at a time", function ()
-      local op, probes = ask(peer)
-      peer.prober:send(peer.prober.nack(probes[4], true))
-      peer.prober:answer({ unpack(probes, 5) }, {})
-      assert.equal("1 AB, 2 AB", seen(peer, op))
-    end)
-
-    it("is not taken for absent by a return that is another's", function ()
-      local op, probes = ask(peer)
-      for _, id in ipairs{ "0", "33", "65", "97", "129", "18446744073709551615", "99999999999999999999999", "", "one",
-        "-1", ("1"):rep(39), ("1"):rep(200) } do
-        peer.prober:send(peer.prober.returned{ channel = probes[1].channel, queue = "images-1-A", id = id })
-      end
-      peer.prober:answer(probes, { "images-1-A", "images-1-B" })
-      assert.equal("1 AB", seen(peer, op))
-    end)
-
-    it("is not taken for absent by a late return of an earlier one", function ()
-      local op, probes = ask(peer)
-      peer.prober:answer(probes, {})
-      assert.equal("", seen(peer, op))
-      local again, more = ask(peer)
-      peer.prober:send(peer.prober.returned(probes[1]))
-      peer.prober:answer(more, { "images-1-A" })
-      assert.equal("1 A", seen(peer, again))
-    end)
-
-    -- Tag 33 is the first that was not published.
-    for _, tag in ipairs{ 0, 33, 34, 0x100000000, lua53.maxinteger, -1 } do
-      for _, multiple in ipairs{ false, true } do
-        local named = ("%u%s"):format(tag, multiple and ", multiple," or "")
-        it("confirmed with tag " .. named .. " brings the link down: protocol", function ()
-          local op, probes = ask(peer)
-          peer.prober:send{ channel = probes[1].channel, method = "basic.ack", delivery_tag = tag, multiple = multiple }
-          peer:failed(op, "protocol", "confirmed a message that was not published")
-          assert.equal("down", peer.prober:state())
-          assert.equal("open", peer.holder:state())
-        end)
-      end
+      assert.equal("1 A, 16 B", seen(peer, op))
     end
-
-    it("confirmed twice, alone, brings the link down: protocol", function ()
-      local op, probes = ask(peer)
-      peer.prober:send(peer.prober.ack(probes[1]), peer.prober.ack(probes[1]))
-      peer:failed(op, "protocol")
-    end)
-
-    it("abandoned may be answered late, without harm to the next", function ()
-      local op, probes = ask(peer)
-      op:drop()
-      local again, more = ask(peer)
-      assert.same({ 33, "33" }, { more[1].tag, more[1].id })
-      peer.prober:answer(probes, {})
-      peer.prober:answer(more, { "images-1-B" })
-      assert.equal("1 B", seen(peer, again))
-    end)
-
-    it("goes together with those of other operations, confirmed at once", function ()
-      local one, first = ask(peer)
-      local other, second = ask(peer)
-      local said = {}
-      for i = 1, 32 do
-        if i ~= 1 then table.insert(said, peer.prober.returned(first[i])) end
-        if i ~= 4 then table.insert(said, peer.prober.returned(second[i])) end
-      end
-      peer.prober:send(unpack(said))
-      peer.prober:send(peer.prober.ack(second[32], true))
-      peer.prober:look{}  -- the next windows of both
-      assert.equal("1 A", seen(peer, one))
-      assert.equal("2 B", seen(peer, other))
-    end)
-
-    it("decides nothing when its connection ends", function ()
-      local op, probes = ask(peer)
-      peer.prober:answer({ probes[1] }, {})
-      peer.prober:down("timed out")
-      peer:failed(op, "unreachable", "timed out")
-      assert.equal("open", peer.holder:state())
-    end)
-
-    it("decides nothing when nobody answers in time", function ()
-      local op = ask(peer)
-      peer:pass(4.999)
-      assert.is_false(op:done())
-      peer:pass(0.001)
-      peer:failed(op, "unreachable", "did not answer within 5 s")
-    end)
-
-    it("decides nothing when its channel is closed, and the next opens another, tags anew, ids not", function ()
-      local op, probes = ask(peer)
-      peer.prober:answer({ probes[1], probes[2] }, {})
-      peer.prober:refuse(probes[1].channel, 541, "INTERNAL_ERROR")
-      peer:failed(op, "unreachable", "INTERNAL_ERROR")
-      local again, more = ask(peer)
-      assert.same({ 1, "33" }, { more[1].tag, more[1].id })
-      peer.prober:answer(more, { "images-1-A" })
-      assert.equal("1 A", seen(peer, again))
-    end)
-
-    -- As by RabbitMQ, where it goes to a quorum queue without a leader. What comes later on that channel waits, too.
-    it("that is not answered in time keeps nobody waiting who asks later; the next goes by another channel", function ()
-      local op, probes = ask(peer)
-      peer:pass(5)
-      peer:failed(op, "unreachable", "did not answer within 5 s")
-      peer.prober:silent()
-      local other = peer.session:administer("status", "others", {})
-      assert.equal(probes[1].channel, peer.prober:probes()[1].channel)
-      peer:pass(0.001)
-      peer.prober:expect("channel.close", { channel = probes[1].channel })
-      peer.holder:opened()
-      peer.holder:expect("queue.declare", { queue = "others-1-A", passive = true })
-      assert.is_false(other:done())
-      local _, more = ask(peer)
-      assert.not_equal(probes[1].channel, more[1].channel)
-      assert.same({ 1, "65" }, { more[1].tag, more[1].id })
-      local all = {}
-      for i, probe in ipairs(more) do all[i] = probe.queue end
-      peer.prober:answer(more, all)
-      assert.equal("basic.publish", peer.prober:next()) -- they count: it goes on with the next
-    end)
-
-    it("has an id that no earlier one had, on later connections too", function ()
-      ask(peer)
-      peer.prober:down()
-      peer.session:administer("status", "images", {})
-      peer.prober:handshake()
-      local probes = peer.prober:probes()
-      assert.same({ 1, "33" }, { probes[1].tag, probes[1].id })
-    end)
   end)
-end
+
+  it("is answered many at a time after some were answered alone, and once more", function ()
+    local op, probes = ask(peer)
+    local said = {}
+    for _, probe in ipairs(probes) do table.insert(said, peer.prober.returned(probe)) end
+    for _, n in ipairs{ 5, 2, 1, 30 } do table.insert(said, peer.prober.ack(probes[n])) end
+    table.insert(said, peer.prober.ack(probes[2], true))
+    table.insert(said, peer.prober.ack(probes[20], true))
+    table.insert(said, peer.prober.ack(probes[20], true))
+    table.insert(said, peer.prober.ack(probes[32], true))
+    peer.prober:send(unpack(said))
+    assert.equal("", seen(peer, op))
+    assert.equal("open", peer.prober:state())
+  end)
+
+  it("is nacked many at a time", function ()
+    local op, probes = ask(peer)
+    peer.prober:send(peer.prober.nack(probes[4], true))
+    peer.prober:answer({ unpack(probes, 5) }, {})
+    assert.equal("1 AB, 2 AB", seen(peer, op))
+  end)
+
+  it("is not taken for absent by a return that is another's", function ()
+    local op, probes = ask(peer)
+    for _, id in ipairs{ "0", "33", "65", "97", "129", "18446744073709551615", "99999999999999999999999", "", "one",
+      "-1", ("1"):rep(39), ("1"):rep(200) } do
+      peer.prober:send(peer.prober.returned{ channel = probes[1].channel, queue = "images-1-A", id = id })
+    end
+    peer.prober:answer(probes, { "images-1-A", "images-1-B" })
+    assert.equal("1 AB", seen(peer, op))
+  end)
+
+  it("is not taken for absent by a late return of an earlier one", function ()
+    local op, probes = ask(peer)
+    peer.prober:answer(probes, {})
+    assert.equal("", seen(peer, op))
+    local again, more = ask(peer)
+    peer.prober:send(peer.prober.returned(probes[1]))
+    peer.prober:answer(more, { "images-1-A" })
+    assert.equal("1 A", seen(peer, again))
+  end)
+
+  -- Tag 33 is the first that was not published.
+  for _, tag in ipairs{ 0, 33, 34, 0x100000000, lua53.maxinteger, -1 } do
+    for _, multiple in ipairs{ false, true } do
+      local named = ("%u%s"):format(tag, multiple and ", multiple," or "")
+      it("confirmed with tag " .. named .. " brings the link down: protocol", function ()
+        local op, probes = ask(peer)
+        peer.prober:send{ channel = probes[1].channel, method = "basic.ack", delivery_tag = tag, multiple = multiple }
+        peer:failed(op, "protocol", "confirmed a message that was not published")
+        assert.equal("down", peer.prober:state())
+        assert.equal("open", peer.holder:state())
+      end)
+    end
+  end
+
+  it("confirmed twice, alone, brings the link down: protocol", function ()
+    local op, probes = ask(peer)
+    peer.prober:send(peer.prober.ack(probes[1]), peer.prober.ack(probes[1]))
+    peer:failed(op, "protocol")
+  end)
+
+  it("abandoned may be answered late, without harm to the next", function ()
+    local op, probes = ask(peer)
+    op:drop()
+    local again, more = ask(peer)
+    assert.same({ 33, "33" }, { more[1].tag, more[1].id })
+    peer.prober:answer(probes, {})
+    peer.prober:answer(more, { "images-1-B" })
+    assert.equal("1 B", seen(peer, again))
+  end)
+
+  it("goes together with those of other operations, confirmed at once", function ()
+    local one, first = ask(peer)
+    local other, second = ask(peer)
+    local said = {}
+    for i = 1, 32 do
+      if i ~= 1 then table.insert(said, peer.prober.returned(first[i])) end
+      if i ~= 4 then table.insert(said, peer.prober.returned(second[i])) end
+    end
+    peer.prober:send(unpack(said))
+    peer.prober:send(peer.prober.ack(second[32], true))
+    peer.prober:look{}  -- the next windows of both
+    assert.equal("1 A", seen(peer, one))
+    assert.equal("2 B", seen(peer, other))
+  end)
+
+  it("decides nothing when its connection ends", function ()
+    local op, probes = ask(peer)
+    peer.prober:answer({ probes[1] }, {})
+    peer.prober:down("timed out")
+    peer:failed(op, "unreachable", "timed out")
+    assert.equal("open", peer.holder:state())
+  end)
+
+  it("decides nothing when nobody answers in time", function ()
+    local op = ask(peer)
+    peer:pass(4.999)
+    assert.is_false(op:done())
+    peer:pass(0.001)
+    peer:failed(op, "unreachable", "did not answer within 5 s")
+  end)
+
+  it("decides nothing when its channel is closed, and the next opens another, tags anew, ids not", function ()
+    local op, probes = ask(peer)
+    peer.prober:answer({ probes[1], probes[2] }, {})
+    peer.prober:refuse(probes[1].channel, 541, "INTERNAL_ERROR")
+    peer:failed(op, "unreachable", "INTERNAL_ERROR")
+    local again, more = ask(peer)
+    assert.same({ 1, "33" }, { more[1].tag, more[1].id })
+    peer.prober:answer(more, { "images-1-A" })
+    assert.equal("1 A", seen(peer, again))
+  end)
+
+  -- As by RabbitMQ, where it goes to a quorum queue without a leader. What comes later on that channel waits, too.
+  it("that is not answered in time keeps nobody waiting who asks later; the next goes by another channel", function ()
+    local op, probes = ask(peer)
+    peer:pass(5)
+    peer:failed(op, "unreachable", "did not answer within 5 s")
+    peer.prober:silent()
+    local other = peer.session:administer("status", "others", {})
+    assert.equal(probes[1].channel, peer.prober:probes()[1].channel)
+    peer:pass(0.001)
+    peer.prober:expect("channel.close", { channel = probes[1].channel })
+    peer.holder:opened()
+    peer.holder:expect("queue.declare", { queue = "others-1-A", passive = true })
+    assert.is_false(other:done())
+    local _, more = ask(peer)
+    assert.not_equal(probes[1].channel, more[1].channel)
+    assert.same({ 1, "65" }, { more[1].tag, more[1].id })
+    local all = {}
+    for i, probe in ipairs(more) do all[i] = probe.queue end
+    peer.prober:answer(more, all)
+    assert.equal("basic.publish", peer.prober:next()) -- they count: it goes on with the next
+  end)
+
+  it("has an id that no earlier one had, on later connections too", function ()
+    ask(peer)
+    peer.prober:down()
+    peer.session:administer("status", "images", {})
+    peer.prober:handshake()
+    local probes = peer.prober:probes()
+    assert.same({ 1, "33" }, { probes[1].tag, probes[1].id })
+  end)
+end)

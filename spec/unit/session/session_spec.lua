@@ -5,316 +5,314 @@ local Peer = require "spec.support.peer"
 
 local GOODBYE = { channel = 0, method = "connection.close-ok" }
 
-for _, way in ipairs(Peer.ways) do
-  describe("a session, fed " .. way, function ()
-    local peer
+describe("a session", function ()
+  local peer
 
-    local function open(settings) peer = Peer.open(way, settings) end
+  local function open(settings) peer = Peer.open("whole", settings) end
 
-    before_each(function () open() end)
+  before_each(function () open() end)
 
-    -- As by SIGSTOP: time passes while it reads the one connection, and what came on the other lies there still.
-    describe("stopped while it reads", function ()
-      it("does not take for unanswered what it has yet to read on the other connection", function ()
-        open{ heartbeat = 10, timeout = 5 }
-        local op = peer:mutex("db"):acquire(0)
-        peer.prober:look{}
-        local claim = peer.holder:claim("db-mutex")
-        peer.reads_at = peer.now + 5.01
-        peer.prober:send{ channel = 0, heartbeat = true }
-        assert.is_false(op:done())
-        peer.holder:send({ channel = claim.channel, method = "queue.declare-ok", queue = "db-mutex" },
-          { channel = claim.channel, method = "basic.consume-ok", consumer_tag = claim.tag })
-        assert.is_true(peer:result(op):held())
-      end)
-
-      it("does not take for silent whom it has yet to read", function ()
-        open{ heartbeat = 10, timeout = 60 }
-        peer.reads_at = peer.now + 20.5
-        peer.holder:send{ channel = 0, heartbeat = true }
-        assert.equal("open", peer.prober:state())
-      end)
+  -- As by SIGSTOP: time passes while it reads the one connection, and what came on the other lies there still.
+  describe("stopped while it reads", function ()
+    it("does not take for unanswered what it has yet to read on the other connection", function ()
+      open{ heartbeat = 10, timeout = 5 }
+      local op = peer:mutex("db"):acquire(0)
+      peer.prober:look{}
+      local claim = peer.holder:claim("db-mutex")
+      peer.reads_at = peer.now + 5.01
+      peer.prober:send{ channel = 0, heartbeat = true }
+      assert.is_false(op:done())
+      peer.holder:send({ channel = claim.channel, method = "queue.declare-ok", queue = "db-mutex" },
+        { channel = claim.channel, method = "basic.consume-ok", consumer_tag = claim.tag })
+      assert.is_true(peer:result(op):held())
     end)
 
-    describe("opening", function ()
-      it("wants the holder only, and is done when the handshake is", function ()
-        peer = Peer.new(way)
-        assert.same({ "idle", false }, { peer.session:state("holder") })
-        local op = peer.session:open()
-        assert.same({ "idle", true }, { peer.session:state("holder") })
-        assert.same({ "idle", false }, { peer.session:state("prober") })
-        peer.holder:handshake()
-        assert.is_true(peer:result(op))
-        assert.is_false(peer.holder:wanted())
-        assert.is_false(peer.prober:wanted())
-      end)
-
-      it("is done at once when the holder is open", function ()
-        assert.is_true(peer:result(peer.session:open()))
-      end)
-
-      it("connects anew after the connection was lost", function ()
-        peer.holder:down()
-        local op = peer.session:open()
-        assert.same({ "idle", true }, { peer.session:state("holder") })
-        peer.holder:handshake()
-        assert.is_true(peer:result(op))
-      end)
-
-      it("tells everybody who waits for the connection when it fails", function ()
-        peer = Peer.new(way)
-        local one, other = peer.session:open(), peer:semaphore("images"):acquire()
-        peer.holder:attach()
-        peer.holder:down("no route to host")
-        peer:failed(one, "unreachable", "no route to host")
-        peer:failed(other, "unreachable", "no route to host")
-      end)
-    end)
-
-    describe("resting", function ()
-      it("deletes what is held, awaits that, and stays connected", function ()
-        local lock, claim = peer:acquire("images")
-        local op = peer.session:rest()
-        peer.holder:expect("queue.delete", { channel = claim.channel, queue = claim.queue })
-        assert.is_false(op:done())
-        peer.holder:deleted(claim.channel)
-        assert.is_true(peer:result(op))
-        assert.equal("not_held", select(3, lock:held()))
-        peer.holder:silent()
-        assert.same({ "open", "open" }, { peer.holder:state(), peer.prober:state() })
-      end)
-
-      it("counts as closed until it is resumed", function ()
-        assert.is_true(peer:result(peer.session:rest()))
-        peer:failed(peer:semaphore("images"):acquire(0), "closed")
-        peer:failed(peer.session:rest(), "busy")
-        peer.session:resume()
-        assert.is_true((peer:acquire("images")):held())
-      end)
-
-      it("fails, and leaves all as it is, while an operation is under way", function ()
-        local lock = peer:acquire("images")
-        local op = peer:mutex("db"):acquire(0)
-        peer:failed(peer.session:rest(), "busy")
-        assert.is_true(lock:held())
-        assert.is_false(op:done())
-      end)
-
-      it("fails after half the timeout if a release is not answered", function ()
-        local _, claim = peer:acquire("images")
-        local op = peer.session:rest()
-        peer.holder:expect("queue.delete", { queue = claim.queue })
-        peer:pass(2.4)
-        assert.is_false(op:done())
-        peer:pass(0.1)
-        peer:failed(op, "unreachable")
-      end)
-
-      it("fails when the connection is lost", function ()
-        local lock = peer:acquire("images")
-        local op = peer.session:rest()
-        peer.holder:down("connection reset by peer")
-        peer:failed(op, "unreachable", "connection reset by peer")
-        assert.is_false(lock:held())
-      end)
-    end)
-
-    describe("closing", function ()
-      it("deletes what is held, awaits that, says goodbye on both links and awaits that too", function ()
-        local lock, claim = peer:acquire("images")
-        local op = peer.session:close()
-        peer.holder:expect("queue.delete", { channel = claim.channel, queue = claim.queue })
-        peer.holder:silent()
-        peer.prober:silent()
-        peer.holder:deleted(claim.channel)
-        peer.holder:expect("connection.close", { channel = 0, reply_code = 200 })
-        peer.prober:expect("connection.close", { channel = 0, reply_code = 200 })
-        peer.holder:send(GOODBYE)
-        assert.is_false(op:done())
-        peer.prober:send(GOODBYE)
-        assert.is_true(peer:result(op))
-        assert.equal("not_held", select(3, lock:held()))
-      end)
-
-      it("has let go of everything, even if the connection breaks before the broker has said so", function ()
-        local lock, claim = peer:acquire("images")
-        local op = peer.session:close()
-        peer.holder:expect("queue.delete", { queue = claim.queue })
-        peer.holder:down("connection reset by peer")
-        assert.equal("not_held", select(3, lock:held()))
-        peer.prober:expect("connection.close")
-        peer.prober:send(GOODBYE)
-        assert.is_true(peer:result(op))
-      end)
-
-      it("does not wait for a broker that answers nothing longer than the timeout", function ()
-        local lock, claim = peer:acquire("images")
-        local op = peer.session:close()
-        peer.holder:expect("queue.delete", { queue = claim.queue })
-        peer:pass(2.4)
-        peer.holder:silent()
-        peer:pass(0.1)
-        peer.holder:expect("connection.close")
-        peer:pass(2.4)
-        assert.is_false(op:done())
-        peer:pass(0.1)
-        assert.is_true(peer:result(op))
-        assert.is_false(lock:held())
-      end)
-
-      it("counts a connection that ends without a word as closed", function ()
-        local op = peer.session:close()
-        peer.holder:ignore()
-        while peer.session:news() do end
-        peer.holder:down()
-        peer.prober:down()
-        assert.is_true(peer:result(op))
-        assert.is_nil(peer.session:news())
-      end)
-
-      it("does not say goodbye to a prober that is not read", function ()
-        peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
-        local op = peer.session:close()
-        assert.equal("down", peer.prober:state())
-        peer.holder:expect("connection.close")
-        peer.holder:send(GOODBYE)
-        assert.is_true(peer:result(op))
-      end)
-
-      it("gives up handshakes that are under way", function ()
-        peer = Peer.new(way)
-        local opening = peer.session:open()
-        peer.holder:greeted()
-        local op = peer.session:close()
-        assert.is_true(peer:result(op))
-        peer:failed(opening, "closed")
-        assert.equal("down", peer.holder:state())
-      end)
-
-      it("ends every other operation as closed, and undoes what those had claimed", function ()
-        local waiting = peer:semaphore("images"):acquire()
-        peer.prober:look{ "images-1-A" }
-        local claim = peer.holder:claim("images-1-B", "images-1-A")
-        local op = peer.session:close()
-        peer:failed(waiting, "closed")
-        peer.holder:expect("queue.delete", { channel = claim.channel, queue = "images-1-B" })
-        peer.holder:silent()
-        peer.holder:grant(claim)
-        peer.holder:silent()
-        peer.holder:deleted(claim.channel)
-        peer.holder:expect("connection.close")
-        peer.holder:send(GOODBYE)
-        peer.prober:expect("connection.close")
-        peer.prober:send(GOODBYE)
-        assert.is_true(peer:result(op))
-      end)
-
-      it("leaves nothing to be done: later operations say closed, closing again succeeds", function ()
-        peer.session:close()
-        peer.holder:send(GOODBYE)
-        peer.prober:send(GOODBYE)
-        peer:failed(peer.session:open(), "closed")
-        peer:failed(peer:semaphore("images"):acquire(0), "closed")
-        peer:failed(peer.session:administer("slots", "images", {}), "closed")
-        peer:failed(peer.session:wait_released("images", {}, { 1 }), "closed")
-        assert.is_true(peer:result(peer.session:close()))
-        assert.is_false(peer.holder:wanted())
-      end)
-
-      it("can be abandoned", function ()
-        local _ = peer:acquire("images")
-        peer.session:close():drop()
-        assert.equal("down", peer.holder:state())
-        assert.equal("down", peer.prober:state())
-      end)
-
-      it("can be cut short by abort", function ()
-        local _ = peer:acquire("images")
-        local op = peer.session:close()
-        peer.session:abort()
-        peer:failed(op, "closed")
-      end)
-    end)
-
-    describe("aborting", function ()
-      it("writes nothing, and ends every operation and every lock", function ()
-        local lock = peer:acquire("images")
-        local waiting = peer:semaphore("other"):acquire()
-        peer.session:abort()
-        peer:failed(waiting, "closed")
-        assert.is_false(lock:held())
-        assert.equal("down", peer.holder:state())
-        assert.equal("down", peer.prober:state())
-        peer:failed(peer.session:open(), "closed")
-        peer.session:abort()
-      end)
-    end)
-
-    describe("alerts", function ()
-      it("are locks that are lost, and nothing that its owner does", function ()
-        for ending, alerts in pairs{ down = 1, abort = 0, close = 0 } do
-          open()
-          local lock = peer:acquire("images")
-          assert.equal(0, peer.session:alerts())
-          if ending == "abort" then peer.session:abort() end
-          if ending == "close" then peer.session:close() end
-          peer.holder:ignore()
-          if ending ~= "abort" then peer.holder:down() end
-          assert.same({ false, alerts }, { (lock:held()), peer.session:alerts() }, ending)
-        end
-      end)
-    end)
-
-    describe("news", function ()
-      local function news()
-        local list = {}
-        local level, text = peer.session:news()
-        while level do
-          table.insert(list, level .. ": " .. text)
-          level, text = peer.session:news()
-        end
-        return list
-      end
-
-      it("are links that open, alarms, links and locks that are lost, in their order, each told once", function ()
-        peer = Peer.new(way, { url = "amqp://me:secret@broker.example:5673" })
-        peer.holder:handshake()
-        peer.prober:handshake()
-        peer:acquire("images")
-        peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
-        peer.holder:down("timed out")
-        assert.same({
-          "info: holder connection to broker.example:5673 is open",
-          "info: prober connection to broker.example:5673 is open",
-          "warning: the broker has an alarm and reads no publishers",
-          'warning: "images-1-B" was lost: timed out',
-          "warning: holder connection to broker.example:5673: timed out",
-        }, news())
-        assert.same({}, news())
-      end)
-
-      it("are the latest sixteen when nobody asks for long", function ()
-        peer = Peer.new(way)
-        for _ = 1, 20 do
-          peer.session:open()
-          peer.holder:handshake()
-          peer.holder:down("timed out")
-        end
-        local list = news()
-        assert.equal(16, #list)
-        assert.matches("timed out$", list[16])
-      end)
-
-      it("are none of a session that closes in order", function ()
-        local lock, claim = peer:acquire("images")
-        news()
-        peer.session:close()
-        peer.holder:deleted(claim.channel)
-        peer.holder:send(GOODBYE)
-        peer.prober:send(GOODBYE)
-        assert.is_false(lock:held())
-        assert.same({}, news())
-      end)
+    it("does not take for silent whom it has yet to read", function ()
+      open{ heartbeat = 10, timeout = 60 }
+      peer.reads_at = peer.now + 20.5
+      peer.holder:send{ channel = 0, heartbeat = true }
+      assert.equal("open", peer.prober:state())
     end)
   end)
-end
+
+  describe("opening", function ()
+    it("wants the holder only, and is done when the handshake is", function ()
+      peer = Peer.new()
+      assert.same({ "idle", false }, { peer.session:state("holder") })
+      local op = peer.session:open()
+      assert.same({ "idle", true }, { peer.session:state("holder") })
+      assert.same({ "idle", false }, { peer.session:state("prober") })
+      peer.holder:handshake()
+      assert.is_true(peer:result(op))
+      assert.is_false(peer.holder:wanted())
+      assert.is_false(peer.prober:wanted())
+    end)
+
+    it("is done at once when the holder is open", function ()
+      assert.is_true(peer:result(peer.session:open()))
+    end)
+
+    it("connects anew after the connection was lost", function ()
+      peer.holder:down()
+      local op = peer.session:open()
+      assert.same({ "idle", true }, { peer.session:state("holder") })
+      peer.holder:handshake()
+      assert.is_true(peer:result(op))
+    end)
+
+    it("tells everybody who waits for the connection when it fails", function ()
+      peer = Peer.new()
+      local one, other = peer.session:open(), peer:semaphore("images"):acquire()
+      peer.holder:attach()
+      peer.holder:down("no route to host")
+      peer:failed(one, "unreachable", "no route to host")
+      peer:failed(other, "unreachable", "no route to host")
+    end)
+  end)
+
+  describe("resting", function ()
+    it("deletes what is held, awaits that, and stays connected", function ()
+      local lock, claim = peer:acquire("images")
+      local op = peer.session:rest()
+      peer.holder:expect("queue.delete", { channel = claim.channel, queue = claim.queue })
+      assert.is_false(op:done())
+      peer.holder:deleted(claim.channel)
+      assert.is_true(peer:result(op))
+      assert.equal("not_held", select(3, lock:held()))
+      peer.holder:silent()
+      assert.same({ "open", "open" }, { peer.holder:state(), peer.prober:state() })
+    end)
+
+    it("counts as closed until it is resumed", function ()
+      assert.is_true(peer:result(peer.session:rest()))
+      peer:failed(peer:semaphore("images"):acquire(0), "closed")
+      peer:failed(peer.session:rest(), "busy")
+      peer.session:resume()
+      assert.is_true((peer:acquire("images")):held())
+    end)
+
+    it("fails, and leaves all as it is, while an operation is under way", function ()
+      local lock = peer:acquire("images")
+      local op = peer:mutex("db"):acquire(0)
+      peer:failed(peer.session:rest(), "busy")
+      assert.is_true(lock:held())
+      assert.is_false(op:done())
+    end)
+
+    it("fails after half the timeout if a release is not answered", function ()
+      local _, claim = peer:acquire("images")
+      local op = peer.session:rest()
+      peer.holder:expect("queue.delete", { queue = claim.queue })
+      peer:pass(2.4)
+      assert.is_false(op:done())
+      peer:pass(0.1)
+      peer:failed(op, "unreachable")
+    end)
+
+    it("fails when the connection is lost", function ()
+      local lock = peer:acquire("images")
+      local op = peer.session:rest()
+      peer.holder:down("connection reset by peer")
+      peer:failed(op, "unreachable", "connection reset by peer")
+      assert.is_false(lock:held())
+    end)
+  end)
+
+  describe("closing", function ()
+    it("deletes what is held, awaits that, says goodbye on both links and awaits that too", function ()
+      local lock, claim = peer:acquire("images")
+      local op = peer.session:close()
+      peer.holder:expect("queue.delete", { channel = claim.channel, queue = claim.queue })
+      peer.holder:silent()
+      peer.prober:silent()
+      peer.holder:deleted(claim.channel)
+      peer.holder:expect("connection.close", { channel = 0, reply_code = 200 })
+      peer.prober:expect("connection.close", { channel = 0, reply_code = 200 })
+      peer.holder:send(GOODBYE)
+      assert.is_false(op:done())
+      peer.prober:send(GOODBYE)
+      assert.is_true(peer:result(op))
+      assert.equal("not_held", select(3, lock:held()))
+    end)
+
+    it("has let go of everything, even if the connection breaks before the broker has said so", function ()
+      local lock, claim = peer:acquire("images")
+      local op = peer.session:close()
+      peer.holder:expect("queue.delete", { queue = claim.queue })
+      peer.holder:down("connection reset by peer")
+      assert.equal("not_held", select(3, lock:held()))
+      peer.prober:expect("connection.close")
+      peer.prober:send(GOODBYE)
+      assert.is_true(peer:result(op))
+    end)
+
+    it("does not wait for a broker that answers nothing longer than the timeout", function ()
+      local lock, claim = peer:acquire("images")
+      local op = peer.session:close()
+      peer.holder:expect("queue.delete", { queue = claim.queue })
+      peer:pass(2.4)
+      peer.holder:silent()
+      peer:pass(0.1)
+      peer.holder:expect("connection.close")
+      peer:pass(2.4)
+      assert.is_false(op:done())
+      peer:pass(0.1)
+      assert.is_true(peer:result(op))
+      assert.is_false(lock:held())
+    end)
+
+    it("counts a connection that ends without a word as closed", function ()
+      local op = peer.session:close()
+      peer.holder:ignore()
+      while peer.session:news() do end
+      peer.holder:down()
+      peer.prober:down()
+      assert.is_true(peer:result(op))
+      assert.is_nil(peer.session:news())
+    end)
+
+    it("does not say goodbye to a prober that is not read", function ()
+      peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
+      local op = peer.session:close()
+      assert.equal("down", peer.prober:state())
+      peer.holder:expect("connection.close")
+      peer.holder:send(GOODBYE)
+      assert.is_true(peer:result(op))
+    end)
+
+    it("gives up handshakes that are under way", function ()
+      peer = Peer.new()
+      local opening = peer.session:open()
+      peer.holder:greeted()
+      local op = peer.session:close()
+      assert.is_true(peer:result(op))
+      peer:failed(opening, "closed")
+      assert.equal("down", peer.holder:state())
+    end)
+
+    it("ends every other operation as closed, and undoes what those had claimed", function ()
+      local waiting = peer:semaphore("images"):acquire()
+      peer.prober:look{ "images-1-A" }
+      local claim = peer.holder:claim("images-1-B", "images-1-A")
+      local op = peer.session:close()
+      peer:failed(waiting, "closed")
+      peer.holder:expect("queue.delete", { channel = claim.channel, queue = "images-1-B" })
+      peer.holder:silent()
+      peer.holder:grant(claim)
+      peer.holder:silent()
+      peer.holder:deleted(claim.channel)
+      peer.holder:expect("connection.close")
+      peer.holder:send(GOODBYE)
+      peer.prober:expect("connection.close")
+      peer.prober:send(GOODBYE)
+      assert.is_true(peer:result(op))
+    end)
+
+    it("leaves nothing to be done: later operations say closed, closing again succeeds", function ()
+      peer.session:close()
+      peer.holder:send(GOODBYE)
+      peer.prober:send(GOODBYE)
+      peer:failed(peer.session:open(), "closed")
+      peer:failed(peer:semaphore("images"):acquire(0), "closed")
+      peer:failed(peer.session:administer("slots", "images", {}), "closed")
+      peer:failed(peer.session:wait_released("images", {}, { 1 }), "closed")
+      assert.is_true(peer:result(peer.session:close()))
+      assert.is_false(peer.holder:wanted())
+    end)
+
+    it("can be abandoned", function ()
+      local _ = peer:acquire("images")
+      peer.session:close():drop()
+      assert.equal("down", peer.holder:state())
+      assert.equal("down", peer.prober:state())
+    end)
+
+    it("can be cut short by abort", function ()
+      local _ = peer:acquire("images")
+      local op = peer.session:close()
+      peer.session:abort()
+      peer:failed(op, "closed")
+    end)
+  end)
+
+  describe("aborting", function ()
+    it("writes nothing, and ends every operation and every lock", function ()
+      local lock = peer:acquire("images")
+      local waiting = peer:semaphore("other"):acquire()
+      peer.session:abort()
+      peer:failed(waiting, "closed")
+      assert.is_false(lock:held())
+      assert.equal("down", peer.holder:state())
+      assert.equal("down", peer.prober:state())
+      peer:failed(peer.session:open(), "closed")
+      peer.session:abort()
+    end)
+  end)
+
+  describe("alerts", function ()
+    it("are locks that are lost, and nothing that its owner does", function ()
+      for ending, alerts in pairs{ down = 1, abort = 0, close = 0 } do
+        open()
+        local lock = peer:acquire("images")
+        assert.equal(0, peer.session:alerts())
+        if ending == "abort" then peer.session:abort() end
+        if ending == "close" then peer.session:close() end
+        peer.holder:ignore()
+        if ending ~= "abort" then peer.holder:down() end
+        assert.same({ false, alerts }, { (lock:held()), peer.session:alerts() }, ending)
+      end
+    end)
+  end)
+
+  describe("news", function ()
+    local function news()
+      local list = {}
+      local level, text = peer.session:news()
+      while level do
+        table.insert(list, level .. ": " .. text)
+        level, text = peer.session:news()
+      end
+      return list
+    end
+
+    it("are links that open, alarms, links and locks that are lost, in their order, each told once", function ()
+      peer = Peer.new("whole", { url = "amqp://me:secret@broker.example:5673" })
+      peer.holder:handshake()
+      peer.prober:handshake()
+      peer:acquire("images")
+      peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
+      peer.holder:down("timed out")
+      assert.same({
+        "info: holder connection to broker.example:5673 is open",
+        "info: prober connection to broker.example:5673 is open",
+        "warning: the broker has an alarm and reads no publishers",
+        'warning: "images-1-B" was lost: timed out',
+        "warning: holder connection to broker.example:5673: timed out",
+      }, news())
+      assert.same({}, news())
+    end)
+
+    it("are the latest sixteen when nobody asks for long", function ()
+      peer = Peer.new()
+      for _ = 1, 20 do
+        peer.session:open()
+        peer.holder:handshake()
+        peer.holder:down("timed out")
+      end
+      local list = news()
+      assert.equal(16, #list)
+      assert.matches("timed out$", list[16])
+    end)
+
+    it("are none of a session that closes in order", function ()
+      local lock, claim = peer:acquire("images")
+      news()
+      peer.session:close()
+      peer.holder:deleted(claim.channel)
+      peer.holder:send(GOODBYE)
+      peer.prober:send(GOODBYE)
+      assert.is_false(lock:held())
+      assert.same({}, news())
+    end)
+  end)
+end)

@@ -6,265 +6,263 @@
 local Peer = require "spec.support.peer"
 local scene = require "spec.unit.locks.rwlock_scene"
 
-for _, way in ipairs(Peer.all_ways) do
-  describe("a session that asks by another one's prober, fed " .. way, function ()
-    local owner, borrower
+describe("a session that asks by another one's prober", function ()
+  local owner, borrower
 
-    before_each(function ()
-      owner = Peer.open(way)
-      borrower = owner:borrower()
-    end)
-
-    -- The slot of "images" is free, and claimed by the borrower.
-    local function granted(op)
-      local claim = borrower.holder:claim("images-1-B", "images-1-A")
-      borrower.holder:grant(claim)
-      return borrower:result(op), claim
-    end
-
-    it("wants no prober of its own", function ()
-      borrower:semaphore("images"):acquire(0)
-      assert.equal(2, #owner.prober:probes() / 16)
-      borrower.holder:silent()
-      owner.holder:silent()
-    end)
-
-    it("goes on as soon as the other one's answer has come", function ()
-      local op = borrower:semaphore("images"):acquire(0)
-      owner.prober:look{ "images-1-A" }
-      local lock = granted(op)
-      assert.is_true(lock:held())
-    end)
-
-    it("tells where from comes what its operations wait for", function ()
-      local op = borrower:semaphore("images"):acquire(0)
-      assert.equal("prober", op:awaits())
-      owner.prober:look{ "images-1-A" }
-      assert.equal("holder", op:awaits())
-      local lock = granted(op)
-      op = lock:verify()
-      assert.equal("prober", op:awaits())
-      owner.prober:look{ "images-1-A" }
-      assert.equal("holder", op:awaits())
-    end)
-
-    it("waits for the prober behind a write of its own there, too", function ()
-      local op = borrower:rwlock("images"):write(0)
-      owner.prober:look{}
-      borrower.holder:grant(borrower.holder:claim("images-writer"))
-      assert.equal("prober", op:awaits())
-      owner.prober:barrier()
-      assert.equal("prober", op:awaits())
-    end)
-
-    it("wants the other one's prober to be opened, and waits for that", function ()
-      owner = Peer.new(way)
-      borrower = owner:borrower()
-      local op = borrower:semaphore("images"):acquire(0)
-      assert.is_true(owner.prober:due())
-      assert.equal("prober", op:awaits())
-      owner.prober:handshake()
-      owner.prober:look{ "images-1-A" }
-      assert.is_true(granted(op):held())
-    end)
-
-    it("asks beside others, and each gets its own answers", function ()
-      local second = owner:borrower()
-      local first_op, second_op = borrower:semaphore("images"):acquire(0), second:semaphore("sounds"):acquire(0)
-      local owner_op = owner:semaphore("films"):acquire(0)
-      local probes = owner.prober:probes()
-      assert.equal(96, #probes)
-      owner.prober:answer(probes, { "images-1-A" })
-      assert.is_true(granted(first_op):held())
-      second.holder:again{ "sounds-1-A" }
-      second:failed(second_op, "not_found")
-      owner.holder:again{ "films-1-A" }
-      owner:failed(owner_op, "not_found")
-    end)
-
-    it("knows what time it is when it is the other one's turn", function ()
-      local op = borrower:semaphore("images"):acquire(60)
-      owner:pass(4)
-      borrower.now = owner.now
-      owner.prober:look{ "images-1-A" }
-      local claim = borrower.holder:claim("images-1-B", "images-1-A")
-      borrower:pass(4) -- not five seconds since it was claimed, but eight since it was asked for
-      borrower.holder:grant(claim)
-      assert.is_true(borrower:result(op):held())
-    end)
-
-    it("is none the worse for what others ask when it is closed", function ()
-      local op = borrower:semaphore("images"):acquire(0)
-      local probes = owner.prober:probes()
-      local closing = borrower.session:close()
-      borrower.holder:expect("connection.close")
-      borrower.holder:send{ channel = 0, method = "connection.close-ok" }
-      assert.is_true(borrower:result(closing))
-      borrower:failed(op, "closed")
-      owner.prober:answer(probes, { "images-1-A" })
-      owner.prober:silent()
-      assert.equal("open", owner.prober:state())
-      assert.is_true(owner:acquire("images"):held())
-    end)
-
-    it("is forgotten when it is dropped in the middle of a question", function ()
-      borrower:semaphore("images"):acquire(0)
-      local probes = owner.prober:probes()
-      borrower.session:abort()
-      borrower = nil
-      collectgarbage()
-      collectgarbage()
-      owner.prober:answer(probes, { "images-1-A" })
-      assert.is_true(owner:acquire("images"):held())
-    end)
-
-    it("is told when the prober is lost: a try fails, its locks stay, and the next one asks anew", function ()
-      local lock = (function ()
-        local op = borrower:semaphore("images"):acquire(0)
-        owner.prober:look{ "images-1-A" }
-        return granted(op)
-      end)()
-      local op = borrower:semaphore("images"):acquire(0)
-      owner.prober:probes()
-      owner.prober:down()
-      borrower:failed(op, "unreachable", "connection reset by peer")
-      assert.is_true(lock:held())
-      op = borrower:semaphore("sounds"):acquire(0)
-      assert.is_true(owner.prober:wanted())
-      owner:pass(1)
-      owner.prober:handshake()
-      owner.prober:look{}
-      borrower.holder:again{ "sounds-1-A" }
-      borrower:failed(op, "not_found")
-    end)
-
-    it("goes on waiting when the prober is lost", function ()
-      local op = borrower:semaphore("images"):acquire(60)
-      owner.prober:probes()
-      owner.prober:down()
-      borrower.now = owner.now
-      borrower:pass(1)
-      assert.is_false(op:done())
-      owner:pass(1)
-      owner.prober:handshake()
-      owner.prober:look{ "images-1-A" }
-      granted(op)
-    end)
-
-    it("outlives the one whose prober it is: what it asked fails, what it holds it can let go of", function ()
-      local op = borrower:semaphore("images"):acquire(0)
-      owner.prober:look{ "images-1-A" }
-      local lock = granted(op)
-      op = borrower:semaphore("sounds"):acquire(0)
-      owner.prober:probes()
-      owner.session:abort()
-      assert.is_true(op:done())
-      borrower:failed(op, "closed")
-      assert.is_true(lock:held())
-      local release = lock:release()
-      borrower.holder:delete("images-1-B")
-      assert.is_true(borrower:result(release))
-      owner = nil
-      collectgarbage()
-      collectgarbage()
-      op = borrower:semaphore("sounds"):acquire(60)
-      borrower:failed(op, "closed") -- nobody will ever connect this prober again
-    end)
-
-    it("asks on its own holder while the broker reads no publishers", function ()
-      local op = borrower:semaphore("images"):acquire(0)
-      owner.prober:probes()
-      owner.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
-      local channel = borrower.holder:expect("channel.open").channel
-      borrower.holder:send{ channel = channel, method = "channel.open-ok" }
-      borrower.holder:expect("queue.declare", { channel = channel, queue = "images-1-A", passive = true })
-      assert.equal("holder", op:awaits())
-      owner.holder:silent()
-    end)
+  before_each(function ()
+    owner = Peer.open()
+    borrower = owner:borrower()
   end)
 
-describe("a session that is shared, fed " .. way, function ()
-    local peer
+  -- The slot of "images" is free, and claimed by the borrower.
+  local function granted(op)
+    local claim = borrower.holder:claim("images-1-B", "images-1-A")
+    borrower.holder:grant(claim)
+    return borrower:result(op), claim
+  end
 
-    before_each(function () peer = Peer.open(way, { shared = true }) end)
+  it("wants no prober of its own", function ()
+    borrower:semaphore("images"):acquire(0)
+    assert.equal(2, #owner.prober:probes() / 16)
+    borrower.holder:silent()
+    owner.holder:silent()
+  end)
 
-    it("waits for what another caller of it holds, instead of calling that a deadlock", function ()
-      local lock = peer:acquire("images")
-      local op = peer:semaphore("images"):acquire(60, false, 0, 1)
-      for _ = 1, 2 do peer.prober:look{ "images-1-A", "images-1-B" } end -- two slots, and then more
-      assert.is_false(op:done())
-      assert.equal("1 of 1 held", select(2, op:waiting()))
-      lock:release()
-      peer.holder:delete("images-1-B")
-      local claim
-      peer:live(10, function ()
-        if peer.prober:next() == "basic.publish" then peer.prober:look{ "images-1-A" } end
-        claim = peer.holder:next() ~= "nothing" and peer.holder:claim("images-1-B", "images-1-A")
-        return claim
-      end)
-      peer.holder:grant(claim)
+  it("goes on as soon as the other one's answer has come", function ()
+    local op = borrower:semaphore("images"):acquire(0)
+    owner.prober:look{ "images-1-A" }
+    local lock = granted(op)
+    assert.is_true(lock:held())
+  end)
+
+  it("tells where from comes what its operations wait for", function ()
+    local op = borrower:semaphore("images"):acquire(0)
+    assert.equal("prober", op:awaits())
+    owner.prober:look{ "images-1-A" }
+    assert.equal("holder", op:awaits())
+    local lock = granted(op)
+    op = lock:verify()
+    assert.equal("prober", op:awaits())
+    owner.prober:look{ "images-1-A" }
+    assert.equal("holder", op:awaits())
+  end)
+
+  it("waits for the prober behind a write of its own there, too", function ()
+    local op = borrower:rwlock("images"):write(0)
+    owner.prober:look{}
+    borrower.holder:grant(borrower.holder:claim("images-writer"))
+    assert.equal("prober", op:awaits())
+    owner.prober:barrier()
+    assert.equal("prober", op:awaits())
+  end)
+
+  it("wants the other one's prober to be opened, and waits for that", function ()
+    owner = Peer.new()
+    borrower = owner:borrower()
+    local op = borrower:semaphore("images"):acquire(0)
+    assert.is_true(owner.prober:due())
+    assert.equal("prober", op:awaits())
+    owner.prober:handshake()
+    owner.prober:look{ "images-1-A" }
+    assert.is_true(granted(op):held())
+  end)
+
+  it("asks beside others, and each gets its own answers", function ()
+    local second = owner:borrower()
+    local first_op, second_op = borrower:semaphore("images"):acquire(0), second:semaphore("sounds"):acquire(0)
+    local owner_op = owner:semaphore("films"):acquire(0)
+    local probes = owner.prober:probes()
+    assert.equal(96, #probes)
+    owner.prober:answer(probes, { "images-1-A" })
+    assert.is_true(granted(first_op):held())
+    second.holder:again{ "sounds-1-A" }
+    second:failed(second_op, "not_found")
+    owner.holder:again{ "films-1-A" }
+    owner:failed(owner_op, "not_found")
+  end)
+
+  it("knows what time it is when it is the other one's turn", function ()
+    local op = borrower:semaphore("images"):acquire(60)
+    owner:pass(4)
+    borrower.now = owner.now
+    owner.prober:look{ "images-1-A" }
+    local claim = borrower.holder:claim("images-1-B", "images-1-A")
+    borrower:pass(4) -- not five seconds since it was claimed, but eight since it was asked for
+    borrower.holder:grant(claim)
+    assert.is_true(borrower:result(op):held())
+  end)
+
+  it("is none the worse for what others ask when it is closed", function ()
+    local op = borrower:semaphore("images"):acquire(0)
+    local probes = owner.prober:probes()
+    local closing = borrower.session:close()
+    borrower.holder:expect("connection.close")
+    borrower.holder:send{ channel = 0, method = "connection.close-ok" }
+    assert.is_true(borrower:result(closing))
+    borrower:failed(op, "closed")
+    owner.prober:answer(probes, { "images-1-A" })
+    owner.prober:silent()
+    assert.equal("open", owner.prober:state())
+    assert.is_true(owner:acquire("images"):held())
+  end)
+
+  it("is forgotten when it is dropped in the middle of a question", function ()
+    borrower:semaphore("images"):acquire(0)
+    local probes = owner.prober:probes()
+    borrower.session:abort()
+    borrower = nil
+    collectgarbage()
+    collectgarbage()
+    owner.prober:answer(probes, { "images-1-A" })
+    assert.is_true(owner:acquire("images"):held())
+  end)
+
+  it("is told when the prober is lost: a try fails, its locks stay, and the next one asks anew", function ()
+    local lock = (function ()
+      local op = borrower:semaphore("images"):acquire(0)
+      owner.prober:look{ "images-1-A" }
+      return granted(op)
+    end)()
+    local op = borrower:semaphore("images"):acquire(0)
+    owner.prober:probes()
+    owner.prober:down()
+    borrower:failed(op, "unreachable", "connection reset by peer")
+    assert.is_true(lock:held())
+    op = borrower:semaphore("sounds"):acquire(0)
+    assert.is_true(owner.prober:wanted())
+    owner:pass(1)
+    owner.prober:handshake()
+    owner.prober:look{}
+    borrower.holder:again{ "sounds-1-A" }
+    borrower:failed(op, "not_found")
+  end)
+
+  it("goes on waiting when the prober is lost", function ()
+    local op = borrower:semaphore("images"):acquire(60)
+    owner.prober:probes()
+    owner.prober:down()
+    borrower.now = owner.now
+    borrower:pass(1)
+    assert.is_false(op:done())
+    owner:pass(1)
+    owner.prober:handshake()
+    owner.prober:look{ "images-1-A" }
+    granted(op)
+  end)
+
+  it("outlives the one whose prober it is: what it asked fails, what it holds it can let go of", function ()
+    local op = borrower:semaphore("images"):acquire(0)
+    owner.prober:look{ "images-1-A" }
+    local lock = granted(op)
+    op = borrower:semaphore("sounds"):acquire(0)
+    owner.prober:probes()
+    owner.session:abort()
+    assert.is_true(op:done())
+    borrower:failed(op, "closed")
+    assert.is_true(lock:held())
+    local release = lock:release()
+    borrower.holder:delete("images-1-B")
+    assert.is_true(borrower:result(release))
+    owner = nil
+    collectgarbage()
+    collectgarbage()
+    op = borrower:semaphore("sounds"):acquire(60)
+    borrower:failed(op, "closed") -- nobody will ever connect this prober again
+  end)
+
+  it("asks on its own holder while the broker reads no publishers", function ()
+    local op = borrower:semaphore("images"):acquire(0)
+    owner.prober:probes()
+    owner.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
+    local channel = borrower.holder:expect("channel.open").channel
+    borrower.holder:send{ channel = channel, method = "channel.open-ok" }
+    borrower.holder:expect("queue.declare", { channel = channel, queue = "images-1-A", passive = true })
+    assert.equal("holder", op:awaits())
+    owner.holder:silent()
+  end)
+end)
+
+describe("a session that is shared", function ()
+  local peer
+
+  before_each(function () peer = Peer.open("whole", { shared = true }) end)
+
+  it("waits for what another caller of it holds, instead of calling that a deadlock", function ()
+    local lock = peer:acquire("images")
+    local op = peer:semaphore("images"):acquire(60, false, 0, 1)
+    for _ = 1, 2 do peer.prober:look{ "images-1-A", "images-1-B" } end -- two slots, and then more
+    assert.is_false(op:done())
+    assert.equal("1 of 1 held", select(2, op:waiting()))
+    lock:release()
+    peer.holder:delete("images-1-B")
+    local claim
+    peer:live(10, function ()
+      if peer.prober:next() == "basic.publish" then peer.prober:look{ "images-1-A" } end
+      claim = peer.holder:next() ~= "nothing" and peer.holder:claim("images-1-B", "images-1-A")
+      return claim
+    end)
+    peer.holder:grant(claim)
+    assert.is_true(peer:result(op):held())
+  end)
+
+  it("takes nothing for a squatter that another caller of it has got while that was asked", function ()
+    local op = peer:semaphore("images"):acquire(60)
+    peer.prober:look{ "images-1-A", "images-1-B" }
+    local channel = peer.holder:opened()
+    peer.holder:expect("queue.declare", { channel = channel, queue = "images-1-B", passive = true })
+    peer:acquire("images")
+    peer.holder:declared(channel, "images-1-B") -- as its owner is told
+    assert.is_false(op:done())
+    assert.equal("1 of 1 held", select(2, op:waiting()))
+  end)
+
+  it("takes nothing for a squatter that another caller of it has just let go of", function ()
+    local op = peer:semaphore("images"):acquire(60)
+    peer.prober:look{ "images-1-A", "images-1-B" }
+    local channel = peer.holder:opened()
+    peer.holder:expect("queue.declare", { channel = channel, queue = "images-1-B", passive = true })
+    local lock, claim = peer:acquire("images")
+    lock:release()
+    peer.holder:expect("queue.delete", { queue = "images-1-B" })
+    peer.holder:send({ channel = claim.channel, method = "queue.delete-ok" },
+      { channel = channel, method = "queue.declare-ok", queue = "images-1-B" }) -- which was said before
+    assert.is_false(op:done())
+  end)
+
+  it("says busy to whoever only tries", function ()
+    peer:acquire("images")
+    local op = peer:semaphore("images"):acquire(0)
+    for _ = 1, 2 do peer.prober:look{ "images-1-A", "images-1-B" } end -- two slots, and then more
+    peer:failed(op, "busy")
+  end)
+
+  it("lets two of its callers read together", function ()
+    for _ = 1, 2 do
+      local op = peer:rwlock("db"):read(0)
+      scene.looks(peer, "db-writer", "free")
+      scene.replies(peer, scene.reader(peer))
       assert.is_true(peer:result(op):held())
-    end)
-
-    it("takes nothing for a squatter that another caller of it has got while that was asked", function ()
-      local op = peer:semaphore("images"):acquire(60)
-      peer.prober:look{ "images-1-A", "images-1-B" }
-      local channel = peer.holder:opened()
-      peer.holder:expect("queue.declare", { channel = channel, queue = "images-1-B", passive = true })
-      peer:acquire("images")
-      peer.holder:declared(channel, "images-1-B") -- as its owner is told
-      assert.is_false(op:done())
-      assert.equal("1 of 1 held", select(2, op:waiting()))
-    end)
-
-    it("takes nothing for a squatter that another caller of it has just let go of", function ()
-      local op = peer:semaphore("images"):acquire(60)
-      peer.prober:look{ "images-1-A", "images-1-B" }
-      local channel = peer.holder:opened()
-      peer.holder:expect("queue.declare", { channel = channel, queue = "images-1-B", passive = true })
-      local lock, claim = peer:acquire("images")
-      lock:release()
-      peer.holder:expect("queue.delete", { queue = "images-1-B" })
-      peer.holder:send({ channel = claim.channel, method = "queue.delete-ok" },
-        { channel = channel, method = "queue.declare-ok", queue = "images-1-B" }) -- which was said before
-      assert.is_false(op:done())
-    end)
-
-    it("says busy to whoever only tries", function ()
-      peer:acquire("images")
-      local op = peer:semaphore("images"):acquire(0)
-      for _ = 1, 2 do peer.prober:look{ "images-1-A", "images-1-B" } end -- two slots, and then more
-      peer:failed(op, "busy")
-    end)
-
-    it("lets two of its callers read together", function ()
-      for _ = 1, 2 do
-        local op = peer:rwlock("db"):read(0)
-        scene.looks(peer, "db-writer", "free")
-        scene.replies(peer, scene.reader(peer))
-        assert.is_true(peer:result(op):held())
-      end
-    end)
-
-    it("does not let a caller read while another one shuts the door", function ()
-      local writing = peer:rwlock("db"):write(0)
-      scene.looks(peer, "db-writer", "free")
-      peer.holder:grant(scene.claim(peer, "db-writer"))
-      peer.prober:ignore()
-      local reading = peer:rwlock("db"):read(0)
-      scene.looks(peer, "db-writer", "free") -- as the broker said before the door was there
-      peer:failed(reading, "busy")
-      assert.is_false(writing:done())
-    end)
-
-    it("takes the broker's word that a door in use is shut, to a reader who came just before the writer", function ()
-      local reading = peer:rwlock("db", { max_attempts = 1 }):read(0)
-      scene.looks(peer, "db-writer", "free")
-      local claim = scene.reader(peer)
-      peer.holder:declared(claim.channel, claim.queue)
-      peer.holder:refuse(claim.channel, 406, "PRECONDITION_FAILED - queue 'db-writer' in use", "queue.delete")
-      peer.holder:ignore()
-      peer:failed(reading, "contended")
-    end)
+    end
   end)
-end
+
+  it("does not let a caller read while another one shuts the door", function ()
+    local writing = peer:rwlock("db"):write(0)
+    scene.looks(peer, "db-writer", "free")
+    peer.holder:grant(scene.claim(peer, "db-writer"))
+    peer.prober:ignore()
+    local reading = peer:rwlock("db"):read(0)
+    scene.looks(peer, "db-writer", "free") -- as the broker said before the door was there
+    peer:failed(reading, "busy")
+    assert.is_false(writing:done())
+  end)
+
+  it("takes the broker's word that a door in use is shut, to a reader who came just before the writer", function ()
+    local reading = peer:rwlock("db", { max_attempts = 1 }):read(0)
+    scene.looks(peer, "db-writer", "free")
+    local claim = scene.reader(peer)
+    peer.holder:declared(claim.channel, claim.queue)
+    peer.holder:refuse(claim.channel, 406, "PRECONDITION_FAILED - queue 'db-writer' in use", "queue.delete")
+    peer.holder:ignore()
+    peer:failed(reading, "contended")
+  end)
+end)
