@@ -5,7 +5,6 @@
 -- a fence is made, and how failures of the connections for this end.
 
 local fences = require "spec.unit.acquire.fence_scene"
-local Peer = require "spec.support.peer"
 local scene = require "spec.unit.locks.rwlock_scene"
 
 local MUTEX, FENCE, MAKER, UNFINISHED = "db-mutex", "db-mutexfence", "db-mutexfence-maker", "db-mutexfence-unfinished"

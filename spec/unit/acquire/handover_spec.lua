@@ -113,12 +113,6 @@ for kind, begin in pairs(kinds) do
       assert.is_nil(asked(peer))
     end)
 
-    it("is handed over later if the broker says that it is there", function ()
-      local question = doubt()
-      peer.holder:declared(question.channel, question.queue)
-      assert.is_true(peer:result(op):held())
-    end)
-
     it("is not handed over if the connection ends instead", function ()
       doubt()
       peer.holder:down("reset")

@@ -386,12 +386,6 @@ describe("an acquire", function ()
       assert.equal(1, claim.channel)  -- the question's own, which is clean
     end)
 
-    it("goes on when one is a true lock", function ()
-      local peer, op = searches(TWO_HELD, 0)
-      suspects(peer, { "images-1-B", "images-2-B" })
-      peer:failed(op, "busy")
-    end)
-
     it("asks at most once a minute", function ()
       local peer = open()
       local semaphore = peer:semaphore("images")

@@ -3,7 +3,6 @@
 
 -- Acquires that begin again: src/core/hold/patient.h.
 
-local Peer = require "spec.support.peer"
 local scene = require "spec.unit.tokens.permit_scene"
 
 local BROKEN = { 541, "INTERNAL_ERROR" }

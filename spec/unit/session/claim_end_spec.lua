@@ -186,17 +186,6 @@ describe("a claim", function ()
       assert.equal(claim.channel, assert_free(peer).channel)
     end)
 
-    it("is not disturbed by the notice of its own deletion, before or after delete-ok", function ()
-      local peer, op, claim = releasing()
-      local notice = { channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag, no_wait = true }
-      peer.holder:send(notice)
-      peer.holder:silent()
-      peer.holder:deleted(claim.channel, true)
-      peer.holder:send(notice)
-      assert.is_true(peer:result(op))
-      peer.holder:silent()
-    end)
-
     it("is UNDOING when the broker closes its channel", function ()
       local peer, op, claim = releasing()
       peer.holder:refuse(claim.channel, 541, "INTERNAL_ERROR", "queue.delete")
@@ -308,21 +297,15 @@ describe("a claim", function ()
       peer.holder:expect("queue.declare", { queue = "images-1-B", passive = true, channel = channel })
     end)
 
-    it("is GONE when the connection is", function ()
-      local peer = undoing()
-      peer.holder:down()
-      peer.session:open()
-      peer.holder:handshake()
-      assert_free(peer)
-    end)
-
-    it("and denied is GONE when the connection is", function ()
-      local peer, channel = undoing()
-      peer.holder:refuse(channel, 403, DENIED, "queue.delete")
-      peer.holder:down()
-      peer.session:open()
-      peer.holder:handshake()
-      assert_free(peer)
+    it("is GONE when the connection is, also if the deletion was denied", function ()
+      for _, is_denied in ipairs{ false, true } do
+        local peer, channel = undoing()
+        if is_denied then peer.holder:refuse(channel, 403, DENIED, "queue.delete") end
+        peer.holder:down()
+        peer.session:open()
+        peer.holder:handshake()
+        assert_free(peer)
+      end
     end)
 
     it("and denied does not keep the session from being closed", function ()

@@ -113,15 +113,6 @@ describe("a passive probe", function ()
     peer:failed(op, "unavailable", "1 of 1 slots", "node down")
   end)
 
-  it("decides nothing when the connection is lost", function ()
-    local op = peer:semaphore("images", { probe = "passive" }):acquire(0)
-    local looks = asked()
-    for i = 1, 16 do answer(looks[i], true) end
-    asked()
-    peer.holder:down("timed out")
-    peer:failed(op, "unreachable", "timed out")
-  end)
-
   it("decides nothing when the connection is lost before all were asked, and says so at once", function ()
     local op = passively(0)
     asked()

@@ -28,13 +28,6 @@ describe("a session that asks by another one's prober", function ()
     owner.holder:silent()
   end)
 
-  it("goes on as soon as the other one's answer has come", function ()
-    local op = borrower:semaphore("images"):acquire(0)
-    owner.prober:look{ "images-1-A" }
-    local lock = granted(op)
-    assert.is_true(lock:held())
-  end)
-
   it("tells where from comes what its operations wait for", function ()
     local op = borrower:semaphore("images"):acquire(0)
     assert.equal("prober", op:awaits())
