@@ -182,17 +182,6 @@ describe("the fencing token of a mutex", function ()
       has(op, claim, BASE + TRIES + 1)
     end)
 
-    it("is drawn from one that another client has made meanwhile", function ()
-      local op, claim = begins()
-      fence.is_absent()
-      fence.enters()
-      fence.looks(true)
-      fence.draws(3, peer.maker)
-      peer.maker:expect("connection.close")
-      fence.draws(4)
-      has(op, claim, BASE + 5)
-    end)
-
     -- After a pause the maker tries again, and finds the fence that another client has made.
     local function enters_later()
       peer.maker:silent()

@@ -21,12 +21,6 @@ describe("a lock", function ()
     return op, probes
   end
 
-  it("is held, and says what it is", function ()
-    local _, lock, claim = holds()
-    assert.same({ true }, { lock:held() })
-    assert.same({ 1, "images", claim.tag, 1700001000, "slot" }, { lock:info() })
-  end)
-
   describe("verified", function ()
     it("is held when B is ours and A is there, in either order", function ()
       for _, first in ipairs{ "B", "A" } do

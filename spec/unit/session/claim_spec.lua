@@ -4,21 +4,10 @@
 -- The state table in src/core/session/claim.h, row by row. Acquires make the claims.
 
 local Peer = require "spec.support.peer"
+local rwlocks = require "spec.unit.locks.rwlock_scene"
 local scene = require "spec.unit.session.claim_scene"
 
 local unpack = table.unpack or unpack
-
--- All orders of a list.
-local function orders(list)
-  if #list == 0 then return { {} } end
-  local all = {}
-  for i, first in ipairs(list) do
-    local rest = { unpack(list) }
-    table.remove(rest, i)
-    for _, order in ipairs(orders(rest)) do table.insert(all, { first, unpack(order) }) end
-  end
-  return all
-end
 
 local NO_QUEUE, DENIED, LOCKED = scene.NO_QUEUE, scene.DENIED, scene.LOCKED
 local claiming, assert_free, assert_taken = scene.claiming, scene.assert_free, scene.assert_taken
@@ -43,13 +32,14 @@ describe("a claim", function ()
       ["x-amqplocks-acquired-at"] = 1700001000 }, claim.declare.arguments)
     assert.same({ false, false }, { claim.declare.durable, claim.declare.no_wait })
     peer.holder:grant(claim)
-    local slot, name, ticket, at = peer:result(op):info()
-    assert.same({ 1, "images", claim.tag, 1700001000.5 }, { slot, name, ticket, at })
+    local lock = peer:result(op)
+    assert.same({ true }, { lock:held() })
+    assert.same({ 1, "images", claim.tag, 1700001000.5, "slot" }, { lock:info() })
   end)
 
   describe("CLAIMING", function ()
     it("is HELD when declare-ok, consume-ok and every look are there, in any order", function ()
-      for _, order in ipairs(orders{ "declared", "looked", "consumed" }) do
+      for _, order in ipairs(rwlocks.orders{ "declared", "looked", "consumed" }) do
         open()
         local op, claim = claiming(peer)
         for i, reply in ipairs(order) do
