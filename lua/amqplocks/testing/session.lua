@@ -106,6 +106,9 @@ function session:abort()
   self.broker.timeline:settle()
 end
 
+-- As guard.call() wants it of a session.
+session.drop, session.__close = session.abort, session.abort
+
 -- ---- locks ----------------------------------------------------------------------------------------------------------
 
 -- The core's object of a lock. Each of its methods is called with the options of acquire.

@@ -208,16 +208,19 @@ describe("the driver for luv", function()
     ]]
   end)
 
+  -- luv 1.53 can resume it.
   luv_it("ends the program rather than never resume the coroutine in which the program has loaded luv", function()
     local fine, problem = pcall(run, [[
+      local is_resumed = false
       coroutine.wrap(function()
         require "luv"
         require "amqplocks.drivers.luv".condition():wait(0.01)
+        is_resumed = true
       end)()
       require "luv".run()
+      assert(is_resumed, "it was not resumed")
     ]])
-    assert.is_false(fine)
-    assert.matches('require "luv" outside of coroutines', problem, 1, true)
+    assert.is_true(fine or problem:find('require "luv" outside of coroutines', 1, true) ~= nil, problem)
   end)
 
   luv_it("ends the program with an error of a coroutine that has waited, as luv does with its callbacks", function()

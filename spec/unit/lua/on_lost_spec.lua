@@ -13,14 +13,11 @@ describe("on_lost", function()
 
   local function tell(lock, code, message) table.insert(told, { lock = lock, code = code, message = message }) end
 
-  -- Its session can be closed as that of the core can, also where Lua has variables that close; and its driver can
-  -- tell, as the native one, that there is nothing new.
+  -- Its driver can tell, as the native one, that there is nothing new.
   local function connect()
     conn = world:connect{ on_lost = tell }
     local session = conn._session
-    session.drop = session.abort
     function conn._driver.is_quiet(alerts) return session:alerts() == alerts end
-    setmetatable(session, { __index = getmetatable(session), __close = session.abort })
   end
 
   before_each(function()
