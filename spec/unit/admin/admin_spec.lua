@@ -153,18 +153,24 @@ describe("an administrator", function ()
     end)
   end)
 
-  it("waits for the holders of removed slots if told to", function ()
-    local op, mutex = begin(peer, "remove", 1, { wait = 3 }, slots(1, 2))
-    deletes(peer, mutex, slots(2))
-    declares(peer, mutex, {})
-    peer.holder:delete("images-admin", mutex.channel)
-    assert.is_false(op:done())
-    assert.same({ "images-2-B" }, peer.prober:look{ "images-2-B" })
-    peer:pass(1)
-    peer.prober:look{}
-    peer.prober:barrier()
-    peer.prober:look{}
-    assert.equal(1, peer:result(op))
+  it("waits for the holders of removed slots if told to, and names those that do not let go in time", function ()
+    for _, seconds in ipairs{ 1, 3 } do
+      local op, mutex = begin(peer, "remove", 1, { wait = 3 }, slots(1, 2))
+      deletes(peer, mutex, slots(2))
+      declares(peer, mutex, {})
+      peer.holder:delete("images-admin", mutex.channel)
+      assert.is_false(op:done())
+      assert.same({ "images-2-B" }, peer.prober:look{ "images-2-B" })
+      peer:pass(seconds)
+      if seconds < 3 then
+        peer.prober:look{}
+        peer.prober:barrier()
+        peer.prober:look{}
+        assert.equal(1, peer:result(op))
+      else
+        peer:failed(op, "timeout", "still held", "after 3 s: slot 2; the slots to remove are removed")
+      end
+    end
   end)
 
   it("asks on the holder while the broker reads no publishers", function ()

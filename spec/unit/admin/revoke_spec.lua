@@ -433,14 +433,6 @@ describe("asking a holder to let go", function ()
       end
     end)
 
-    it("happens until nobody holds, if that is to be waited for", function ()
-      local op = removed{ wait = 5 }
-      asks(OF_3_AND_2, B2)
-      peer:pass(1)
-      sees_behind_barrier(OF_3_AND_2, {})
-      assert.equal(1, peer:result(op))
-    end)
-
     it("is over when the time is, with the slots removed", function ()
       local op = removed{ wait = 5 }
       asks(OF_3_AND_2, B2)

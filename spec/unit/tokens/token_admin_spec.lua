@@ -179,17 +179,6 @@ describe("an administrator of permits", function ()
       gives(peer, op, mutex, 4, permits)
     end)
 
-    it("waits for holders if told to", function ()
-      local peer, op, mutex, permits = collects(2, "remove", 2, { wait = 60 },
-        { permits = 1, marks = 2 + 3, consumers = 4 })
-      permits:deliver_some(1)
-      permits:looks(0, 4)
-      permits:keeps_looking(25, 0, 4)
-      permits:deliver_some(1)
-      permits:takes_marks()
-      gives(peer, op, mutex, 3, permits)
-    end)
-
     it("gives all back if not enough are free: busy; or did not come free in the time to wait: timeout", function ()
       for _, case in ipairs{ { "remove", 2, 2, 5 }, { "resize", 0, 2, 2 }, { "destroy", nil, 65535, 2, waits = true },
         { "remove", 2, 2, 5, waits = true } } do
