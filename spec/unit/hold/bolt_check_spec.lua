@@ -31,13 +31,6 @@ describe("an administrator who waits for holders", function ()
     peer.holder:send{ channel = look.channel, method = "queue.declare-ok", queue = bolt, consumer_count = consumers }
   end
 
-  it("believes it where there are no bolts", function ()
-    local op = wait()
-    looks{}
-    assert.is_true(peer:result(op))
-    peer.holder:silent()
-  end)
-
   it("believes it where they are open", function ()
     local op = wait()
     looks{ SIX, EIGHT }
