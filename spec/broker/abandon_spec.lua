@@ -73,15 +73,6 @@ describe("an acquire given up at each of its steps leaves nothing held", functio
     it("on a connection in use, probing by " .. probe, function() at_each_step(dropped, false, { probe = probe }) end)
   end
 
-  it("when nobody takes the lock it got", function()
-    at_each_step(function(conn, sem)
-      finish(conn, sem._core:acquire(5))
-      collectgarbage()
-      collectgarbage()
-      return true
-    end)
-  end)
-
   it("when it is collected", function()
     at_each_step(function(conn, sem, steps)
       local ended = go(conn, sem._core:acquire(5), steps)

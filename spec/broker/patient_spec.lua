@@ -81,10 +81,9 @@ describe("an acquire, where the broker cannot be reached,", function()
 
   it("tells each reason once, however often it has tried", function()
     local lines = {}
-    local conn = stage.connect(nil, { log = function(level, line) table.insert(lines, level .. " " .. line) end })
-    conn:close()
     between:refuse(false)
-    conn = stage.connect(between.url, { log = function(level, line) table.insert(lines, level .. " " .. line) end })
+    local function log(level, text) table.insert(lines, level .. " " .. text) end
+    local conn = stage.connect(between.url, { log = log })
     between:refuse(true)
     between:cut_all()
     local rounds = 0

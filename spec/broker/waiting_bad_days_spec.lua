@@ -187,18 +187,6 @@ describe("when the bell", function()
     stage.ring(name, 2)
   end)
 
-  it("is deleted, each who waits looks at once although its own look is far away", function()
-    local name = stage.semaphore(1)
-    local occupant, far = stage.occupy(name, 1), line.process(name)
-    assert(asker():channel():call{ method = "queue.purge", queue = stage.bell(name) })
-    line.join(far)
-    while occupant:asked() do end -- luacheck: ignore 542
-    local channel = asker():channel()
-    assert(channel:call{ method = "queue.delete", queue = stage.bell(name) })
-    occupant:await_looks(1)
-    assert.is_true(line.all_wait{ far })
-  end)
-
   it("is emptied, nobody sleeps past its next look; and who holds without a token rings", function()
     local name = line.semaphore(2)
     assert(asker():channel():call{ method = "queue.purge", queue = stage.bell(name) })

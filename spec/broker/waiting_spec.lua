@@ -275,18 +275,6 @@ describe("an administrator", function()
 end)
 
 describe("waiting that is given up", function()
-  it("by its timeout leaves nothing at the bell", function()
-    local name = line.semaphore(1)
-    local held, one = hold(name), line.process(name)
-    line.until_at(name, 0, 1)
-    for _, fair in ipairs{ false, true } do
-      line.give_up(one, fair)
-      line.until_at(name, 0, 1)
-    end
-    assert(held:release())
-    line.settled(name, 1)
-  end)
-
   it("by its timeout leaves nothing at the bell, also while a token is on its way", function()
     local name = line.semaphore(1, 3)
     local busy, hasty = line.process(name), line.processes(name, 2)
@@ -504,39 +492,6 @@ describe("several that wait on one connection", function()
       served(i + 2)
       assert.is_true(released:done())
     end
-  end)
-
-  -- As a driver with an event loop would.
-  it("in coroutines of one loop all get their turns", function()
-    -- Each has a holder elsewhere all the time, so that no wait is a deadlock.
-    local conn, names, served = stage.connect(), { line.semaphore(2, 4), line.semaphore(2, 4) }, 0
-    local wait, threads, patient = conn._driver.wait, {}, stage.connect()
-    for _, name in ipairs(names) do stage.take(patient:semaphore(name)) end
-    local restore = stage.wait_by(conn, function(_, operation) coroutine.yield(operation) end)
-    for i = 1, 8 do
-      threads[coroutine.create(function()
-        local sem = conn:semaphore(names[i % 2 + 1])
-        for _ = 1, 3 do
-          local lock = assert(sem:acquire{ poll = 600, fair = i % 3 == 0 })
-          assert(lock:release())
-          served = served + 1
-        end
-      end)] = "new"
-    end
-    while next(threads) do
-      local idle
-      for thread, operation in pairs(threads) do
-        if operation == "new" or operation:done() then
-          local _, now = assert(coroutine.resume(thread))
-          threads[thread], idle = now, false
-        elseif idle == nil then
-          idle = operation
-        end
-      end
-      if idle then wait(idle) end
-    end
-    restore()
-    assert.equal(24, served)
   end)
 end)
 
