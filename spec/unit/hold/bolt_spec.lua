@@ -273,28 +273,20 @@ describe("the bolt", function ()
         scene.all_channels_are_back(peer)
       end)
 
-      it("is lost to its holder before its bolt opens, if the holder asks and was robbed of its queue", function ()
-        local lock, claim, op, channel = verifies(kind)
-        assert.is_true(lock:held())
-        peer.holder:refuse(channel, 404, not_found(claim.queue), "queue.declare")
-        assert.is_false((lock:held()))
-        peer:failed(op, "lost", "NOT_FOUND")
-        peer.holder:closes(claim.channel) -- and with it the bolt opens
-        rings(kind)
-        silent()
-        scene.all_channels_are_back(peer)
-      end)
-
-      it("is lost if the holder asks, and another client has its queue", function ()
-        local _, claim, op, channel = verifies(kind)
-        peer.holder:refuse(channel, 405, ("RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '%s'")
-          :format(claim.queue), "queue.declare")
-        peer:failed(op, "lost", "RESOURCE_LOCKED")
-        peer.holder:closes(claim.channel)
-        rings(kind)
-        silent()
-        scene.all_channels_are_back(peer)
-      end)
+      for code, text in pairs{ [404] = not_found(kind.queue),
+        [405] = ("RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '%s'"):format(kind.queue) } do
+        it("is lost to its holder before its bolt opens, if the holder asks, and the broker says " .. code, function ()
+          local lock, claim, op, channel = verifies(kind)
+          assert.is_true(lock:held())
+          peer.holder:refuse(channel, code, text, "queue.declare")
+          assert.is_false((lock:held()))
+          peer:failed(op, "lost", text)
+          peer.holder:closes(claim.channel) -- and with it the bolt opens
+          rings(kind)
+          silent()
+          scene.all_channels_are_back(peer)
+        end)
+      end
 
       it("is still held if the holder asks, and the broker refuses to say it", function ()
         local lock, claim, op, channel = verifies(kind)
