@@ -92,11 +92,15 @@ describe("a claim", function ()
     end)
 
     it("is UNDOING when the channel is closed for no request of ours, even before declare-ok", function ()
-      local op, claim = claiming(peer)
-      peer.holder:refuse(claim.channel, 541, "INTERNAL_ERROR")
-      peer:failed(op, "unreachable")
-      peer.holder:delete("images-1-B", peer.holder:opened())
-      assert_free(peer)
+      -- 406: the former user of the channel had kept a message for too long.
+      for reply, code in pairs{ [541] = "unreachable", [406] = "contended" } do
+        open()
+        local op, claim = claiming(peer)
+        peer.holder:refuse(claim.channel, reply, "for no request of ours")
+        peer:failed(op, code)
+        peer.holder:delete("images-1-B", peer.holder:opened())
+        assert_free(peer)
+      end
     end)
 
     it("is GONE when the connection is", function ()
