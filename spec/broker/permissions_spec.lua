@@ -28,17 +28,9 @@ operated_describe("the guide's permissions", function()
 
   local options = { log = function(_, note) table.insert(notes, note) end }
 
-  -- Whether this broker asks for a permission to declare passively: up to 4.0 it does not, 4.3 does.
-  local function is_strict()
-    local _, user = connect_as("", "", "")
-    local nobody = stage.client(nil, { user = user, password = "password" })
-    local _, refusal = nobody:channel():call { method = "queue.declare", queue = name, passive = true }
-    return refusal.code == 403
-  end
-
   local function locker()
-    local configure = is_strict() and "^" .. name .. "-[0-9]+-([AB]|B-bolt)$" or "^" .. name .. "-[0-9]+-B(-bolt)?$"
-    local read = "^" .. name .. "-([0-9]+-B(-bolt)?|bell)$"
+    local configure = "^" .. name .. "-[0-9]+-B(-bolt)?$"
+    local read = "^" .. name .. "-([0-9]+-(A|B(-bolt)?)|bell)$"
     return (connect_as(configure, "^amq\\.default$", read, options))
   end
 

@@ -74,7 +74,7 @@ for _, kind in ipairs(KINDS) do
     s.say(told(rivals:acquire { timeout = 0 }))
     s.say(told(rivals:acquire { timeout = 0.3 }))
     s.say(lock:release())
-    s.say(told(rivals:acquire { timeout = 5 }))
+    s.say(told(rivals:acquire { timeout = 60 }))
   end)
 
   row(title .. ": released while another client waits", { "true", word, "not_held" }, function(s)
@@ -106,7 +106,7 @@ for _, kind in ipairs(KINDS) do
     other:close()
     s.say(select(3, lock:held()))
     s.say(told(theirs:try_acquire()))
-    s.say(told(rivals:acquire { timeout = 5 }))
+    s.say(told(rivals:acquire { timeout = 60 }))
   end)
 
   row(title .. ": with", { word, "true 7", "an error", "false", "true", "busy 0" }, function(s)
@@ -121,7 +121,7 @@ for _, kind in ipairs(KINDS) do
     local _, problem = pcall(own.with, own, function() error("an error", 0) end)
     s.say(problem)
     s.say(seen:held() == true)
-    local lock = rivals:acquire { timeout = 5 }
+    local lock = rivals:acquire { timeout = 60 }
     s.say(lock ~= nil)
     local calls = 0
     local _, _, code = own:with({ timeout = 0 }, function() calls = calls + 1 end)
@@ -132,7 +132,7 @@ for _, kind in ipairs(KINDS) do
     row(title .. ": that does not exist", { "not_found", "not_found" }, function(s)
       local object = make(s.conn, s.name)
       s.say(told(object:try_acquire()))
-      s.say(told(object:acquire { timeout = 5 }))
+      s.say(told(object:acquire { timeout = 60 }))
     end)
   end
 
@@ -176,7 +176,7 @@ row("readers: beside each other, and not beside a writer", { "read", "read", "bu
     s.say(told(third:write { timeout = 0.3 }))
     one:release()
     other:release()
-    local lock = third:write { timeout = 5 }
+    local lock = third:write { timeout = 60 }
     s.say(told(lock))
     s.say(told(own:try_read()))
   end)
@@ -202,7 +202,7 @@ row("writers: that wait keep readers out, and let them in when they give up", { 
     end
   end
   s.say(told(rivals:write { timeout = 2.5, on_wait = try }))
-  s.say(told(third:read { timeout = 5 }))
+  s.say(told(third:read { timeout = 60 }))
   lock:release()
 end)
 
@@ -229,7 +229,7 @@ row("fences: grow with each holder", { "true", "true", "nil" }, function(s)
     last = lock.fence
     lock:release()
   end
-  local lock = s.conn:mutex(s.name):acquire { timeout = 5 }
+  local lock = s.conn:mutex(s.name):acquire { timeout = 60 }
   s.say(lock.fence)
   lock:release()
   s.conn:mutex(s.name):forget_fence()
@@ -237,23 +237,21 @@ end)
 
 row("permits: of a quorum queue have an id", { "true", "true", "permit" }, function(s)
   s.permits(1, "quorum")
-  local one = s.conn:token_semaphore(s.name, { queue_type = "quorum", fenced = true }):acquire { timeout = 5 }
+  local one = s.conn:token_semaphore(s.name, { queue_type = "quorum", fenced = true }):acquire { timeout = 60 }
   one:release()
-  local next_one = s.rival:token_semaphore(s.name, { queue_type = "quorum" }):acquire { timeout = 5 }
+  local next_one = s.rival:token_semaphore(s.name, { queue_type = "quorum" }):acquire { timeout = 60 }
   s.say(next_one.fence > one.fence)
   s.say(next_one.permit == one.permit)
   next_one:release()
   s.say(told(s.connect():token_semaphore(s.name):try_acquire()))
 end)
 
-row("permits: of a classic queue have none", { "permit nil nil", "permit nil nil", "conflict" }, function(s)
+row("permits: of a classic queue have none", { "permit nil nil", "conflict" }, function(s)
   s.permits(1)
-  for _, queue_type in ipairs { "classic", "quorum" } do
-    local lock = s.connect():token_semaphore(s.name, { queue_type = queue_type }):acquire { timeout = 5 }
-    s.say(told(lock) .. " " .. tostring(lock.fence) .. " " .. tostring(lock.permit))
-    lock:release()
-  end
-  s.say(told(s.connect():token_semaphore(s.name, { queue_type = "quorum", fenced = true }):acquire { timeout = 5 }))
+  local lock = s.connect():token_semaphore(s.name):acquire { timeout = 60 }
+  s.say(told(lock) .. " " .. tostring(lock.fence) .. " " .. tostring(lock.permit))
+  lock:release()
+  s.say(told(s.connect():token_semaphore(s.name, { queue_type = "quorum", fenced = true }):acquire { timeout = 60 }))
 end)
 
 -- ---- several --------------------------------------------------------------------------------------------------------
@@ -263,16 +261,16 @@ row("several slots: together or not at all", {
 }, function(s)
   s.slots(3)
   local own, rivals = s.conn:semaphore(s.name), s.rival:semaphore(s.name)
-  local locks = own:acquire { count = 2, timeout = 5 }
+  local locks = own:acquire { count = 2, timeout = 60 }
   s.say(told(locks))
   s.say(told(rivals:acquire { count = 2, timeout = 0 }))
   s.say(told(rivals:acquire { count = 2, timeout = 0.3 }))
-  local lock = rivals:acquire { timeout = 5 }
+  local lock = rivals:acquire { timeout = 60 }
   s.say(told(lock))
   s.say(locks:release())
   s.say(told(rivals:acquire { count = 2, timeout = 1 }))
   lock:release()
-  s.say(told(own:acquire { count = 4, timeout = 5 }))
+  s.say(told(own:acquire { count = 4, timeout = 60 }))
   s.say(told(own:acquire { count = 4, timeout = 0 }))
 end)
 
@@ -280,11 +278,11 @@ row("several permits: together or not at all", { "(permit, permit)", "busy", "tr
   function(s)
     s.permits(3)
     local own, rivals = s.conn:token_semaphore(s.name), s.rival:token_semaphore(s.name)
-    local locks = own:acquire { count = 2, timeout = 5 }
+    local locks = own:acquire { count = 2, timeout = 60 }
     s.say(told(locks))
     s.say(told(rivals:acquire { count = 2, timeout = 0 }))
     s.say(locks:release())
-    local further = rivals:acquire { count = 2, timeout = 5 }
+    local further = rivals:acquire { count = 2, timeout = 60 }
     s.say(told(further))
     further:release()
     s.say(told(own._connection:token_semaphore(s.name .. "-none"):acquire { count = 2, timeout = 1 }))
@@ -294,14 +292,14 @@ row("several locks: together or not at all", {
   "(write, mutex)", "busy", "timeout", "true", "true", "false", "mutex", "deadlock",
 }, function(s)
   local function both(conn) return conn:all { conn:rwlock(s.name):writer(), conn:mutex(s.name) } end
-  local locks = both(s.conn):acquire { timeout = 5 }
+  local locks = both(s.conn):acquire { timeout = 60 }
   s.say(told(locks))
   s.say(told(both(s.rival):try_acquire()))
   s.say(told(both(s.rival):acquire { timeout = 0.3 }))
   s.say(locks:verify())
   s.say(locks:release())
   s.say(locks:held() == true)
-  local lock = s.rival:mutex(s.name):acquire { timeout = 5 }
+  local lock = s.rival:mutex(s.name):acquire { timeout = 60 }
   s.say(told(lock))
   lock:release()
   s.say(told(s.conn:all({ s.conn:mutex(s.name), s.rival:mutex(s.name) }):try_acquire()))
@@ -318,23 +316,23 @@ row("a reentrant mutex: entered by its owner", {
   s.say(inner:release())
   s.say(told(rivals:try_acquire()))
   s.say(outer:release())
-  s.say(told(rivals:acquire { timeout = 5 }))
+  s.say(told(rivals:acquire { timeout = 60 }))
 end)
 
 row("a reentrant mutex: a holder without a token gets none by entering as fenced", {
   "mutex nil", "conflict", "conflict", "mutex nil", "busy", "true", "true", "mutex",
 }, function(s)
   local function own(fenced) return s.conn:mutex(s.name, { reentrant = true, fenced = fenced }) end
-  local outer = own():acquire { timeout = 5 }
+  local outer = own():acquire { timeout = 60 }
   s.say(told(outer) .. " " .. tostring(outer.fence))
-  s.say(told(own(true):acquire { timeout = 5 }))
+  s.say(told(own(true):acquire { timeout = 60 }))
   s.say(told(s.conn:all { own(true) }:try_acquire()))
   local inner = own():try_acquire()
   s.say(told(inner) .. " " .. tostring(inner.fence))
   s.say(told(s.rival:mutex(s.name):try_acquire()))
   s.say(inner:release())
   s.say(outer:release())
-  s.say(told(s.rival:mutex(s.name):acquire { timeout = 5 }))
+  s.say(told(s.rival:mutex(s.name):acquire { timeout = 60 }))
 end)
 
 row("a reentrant mutex: a token is every entry's", { "true", "true", "true", "true" }, function(s)
@@ -447,7 +445,7 @@ row("permits: created, added, removed, destroyed", {
   slots()
   own:remove(1)
   slots()
-  local lock = s.rival:token_semaphore(s.name):acquire { timeout = 5 }
+  local lock = s.rival:token_semaphore(s.name):acquire { timeout = 60 }
   slots()
   s.say(told(own:resize(0)))
   s.say(told(own:resize(0, { wait = 0.3 })))
@@ -465,7 +463,7 @@ row("permits: none are left", { "not_found", "true", "permit" }, function(s)
   assert(own:resize(0))
   s.say(told(own:try_acquire()))
   s.say(own:resize(1) == 1)
-  local lock = own:acquire { timeout = 5 }
+  local lock = own:acquire { timeout = 60 }
   s.say(told(lock))
   lock:release()
 end)
