@@ -258,6 +258,14 @@ describe("an acquire", function ()
       return peer, op, peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true })
     end
 
+    it("waits for the answer, though it is stepped meanwhile", function ()
+      local peer, op, look = asks_again(0)
+      peer:stir()
+      assert.is_false(op:done())
+      peer.holder:declared(look.channel, look.queue)
+      gets(peer, op, 1)
+    end)
+
     it("decides nothing when the connection is lost, or the broker denies the question, and says so", function ()
       local peer, op = asks_again(0)
       peer.holder:down("timed out")
