@@ -108,6 +108,10 @@ describe("make release", function()
     local paths = run(("luarocks --lua-version %s --tree %s path"):format(SERIES, quote(place .. "/rocks")))
     local program = [[print(require "amqplocks"._VERSION)]]
     assert.equal(("amqplocks %s\n"):format(version), run(("%s\ncd / && %s -e %s"):format(paths, LUA, quote(program))))
+    local sorted = "find . -name '*.lua' | LC_ALL=C sort"
+    assert.equal(run("cd lua && " .. sorted), run(("cd ../rocks/share/lua/%s && %s"):format(SERIES, sorted)))
+    -- In a program that is linked with the C library it must not call the functions of that one.
+    assert.equal("", run(("nm -D ../rocks/lib/lua/%s/amqplocks/core.so | grep -w al_op_drop || true"):format(SERIES)))
 
     local fine, output = release()
     assert.is_false(fine)
