@@ -125,6 +125,29 @@ describe("amqp-lock-admin top", function()
     assert.matches('"kind":"mutex"', (once(0, the_node().api, "--json", "--lock", fenced)))
   end)
 
+  managed_it("is what holders reads as well, and prints the request that closes a holder's connection", function()
+    local name = client.unique "lock"
+    local lock = stage.take(stage.connect(the_node().url, { name = 'hold"er ☃' }):mutex(name))
+    local other = stage.process(name, "{ name = 'waits for it' }", the_node().url)
+    other:begin("lock = assert(conn:mutex(...):acquire{ timeout = 600 }) return true", name)
+    local function filter(...)
+      return process.shell("sh", "-c", ("curl -sf @/queues/%2F @/consumers/%2F @/channels"):gsub("@", the_node().api)
+        .. ' | "$@"', "sh", ADMIN, ...)
+    end
+    until_true(function()
+      local output = filter("ls", "--json", "--json-output", "--lock", name, "-")
+      return output:find(item(name, "mutex", "holds", "mutex", 'hold\\"er ☃'), 1, true)
+        and output:find(item(name, "mutex", "waits", "waits", "waits for it"), 1, true)
+        and output:find('"vhost":"/"', 1, true), output
+    end, SECONDS)
+    local close = filter("holders", "--api", the_node().api, "--lock", name, "--json", "-")
+    assert.matches("^# [^\n]+\ncurl [^\n]+\n$", close)
+    process.shell("sh", "-c", close)
+    assert.is_true(other:finish(SECONDS))
+    until_true(function() return not lock:held() end, SECONDS)
+    stage.fails("lost", lock:held())
+  end)
+
   -- The consumers show the same, as their arguments are listed, too.
   managed_it("shows the locks of others, whatever a user puts into arguments of its own queues", function()
     local lock, hostile = client.unique "lock", client.unique "hostile"
