@@ -151,24 +151,21 @@ describe("the command of an amqp-lock that is killed", function()
 end)
 
 describe("the command of an amqp-lock that is stopped", function()
-  it("ends before the broker lets the next holder in, with its own exit status afterwards", function()
-    local name = gate.name()
-    local one, jobs = start({}, 2, "--heartbeat", "2", "--grace", "1", name, "sh", "-c", SHELL)
-    one:signal "STOP"
-    next_is_alone(name, jobs)
-    one:signal "CONT"
-    assert.same({ "exit", 76 }, { one:wait() })
-    local output = one:output() -- "lost" if the broker, on a busy machine, has closed the connection by then
-    assert.is_truthy(output:find "amqp%-lock: suspect: mutex " or output:find "amqp%-lock: lost: mutex ", output)
-  end)
-
-  it("ends also if it ignores TERM", function()
-    local name = gate.name()
-    local one, jobs = start({}, 1, "--heartbeat", "2", "--grace", "1", name, "sh", "-c", DEAF)
-    one:signal "STOP"
-    next_is_alone(name, jobs)
-    one:signal "CONT"
-    assert.same({ "exit", 76 }, { one:wait() })
+  it("ends before the broker lets the next holder in, also if it ignores TERM; amqp-lock tells it then", function()
+    local all = {}
+    for i, job in ipairs { SHELL, DEAF } do
+      local name = gate.name()
+      local one, jobs = start({}, job == SHELL and 2 or 1, "--heartbeat", "2", "--grace", "1", name, "sh", "-c", job)
+      all[i] = { one = one, jobs = jobs, name = name }
+    end
+    for _, its in ipairs(all) do its.one:signal "STOP" end
+    for _, its in ipairs(all) do next_is_alone(its.name, its.jobs) end
+    for _, its in ipairs(all) do
+      its.one:signal "CONT"
+      assert.same({ "exit", 76 }, { its.one:wait() })
+      local output = its.one:output() -- "lost" if the broker, on a busy machine, has closed the connection by then
+      assert.is_truthy(output:find "amqp%-lock: suspect: mutex " or output:find "amqp%-lock: lost: mutex ", output)
+    end
   end)
 
   it("goes on if that is over soon", function()
@@ -189,48 +186,46 @@ end)
 describe("the command of an amqp-lock that is stopped together with its guard and its command", function()
   local TELLS = "trap 'echo got TERM' TERM; echo job $$; while :; do sleep 0.1; done"
 
-  for what, case in pairs {
-    ["the command first"] = { order = { "job", "guard", "tool" } },
-    ["the command last"] = { order = { "tool", "guard", "job" } },
-    ["the guard and the command alone"] = { order = { "guard", "job" } },
-    ["the tool and the command alone"] = { order = { "tool", "job" } },
-    ["without a guard"] = { order = { "job", "tool" }, options = { "--no-guard", "--grace=0.04" } },
-  } do
-    it("gets KILL at once when they go on: " .. what, function()
-      local name = gate.name()
+  it("gets KILL at once when they go on, in whatever order", function()
+    local cases = {
+      { order = { "job", "guard", "tool" } }, { order = { "tool", "guard", "job" } }, { order = { "guard", "job" } },
+      { order = { "tool", "job" } }, { order = { "job", "tool" }, options = { "--no-guard", "--grace=0.04" } },
+    }
+    for _, case in ipairs(cases) do
+      case.name = gate.name()
       local words = case.options or { "--grace=2" }
-      for _, word in ipairs { "--heartbeat=2", name, "sh", "-c", TELLS } do table.insert(words, word) end
+      for _, word in ipairs { "--heartbeat=2", case.name, "sh", "-c", TELLS } do table.insert(words, word) end
       local one, jobs = start({}, 1, values.unpack(words))
-      local all = { job = jobs[1], tool = one.process, guard = not case.options and guard_of(one) or nil }
-      for _, each in pairs(all) do each:signal "STOP" end
-      for _, each in pairs(all) do each:await_state "T" end
-      local other = next_holder(name)
-      for _, who in ipairs(case.order) do all[who]:signal "CONT" end
-      jobs[1]:await_end(SECONDS)
-      assert.is_nil(one:output():find("got TERM", 1, true), one:output())
+      case.one = one
+      case.all = { job = jobs[1], tool = one.process, guard = not case.options and guard_of(one) or nil }
+      for _, each in pairs(case.all) do each:signal "STOP" end
+      for _, each in pairs(case.all) do each:await_state "T" end
+    end
+    for _, case in ipairs(cases) do
+      local other, how = next_holder(case.name), table.concat(case.order, ", ")
+      for _, who in ipairs(case.order) do case.all[who]:signal "CONT" end
+      case.all.job:await_end(SECONDS)
+      assert.is_nil(case.one:output():find("got TERM", 1, true), how .. "\n" .. case.one:output())
       other:close()
-    end)
-  end
+    end
+  end)
 end)
 
 describe("the command of an amqp-lock whose network is silent", function()
-  for _, way in ipairs { "up", "down" } do
-    it("ends before the broker lets the next holder in: " .. way, function()
+  it("ends before the broker lets the next holder in, whichever way is silent, and if it ignores TERM", function()
+    local all = {}
+    for _, row in ipairs { { "up", SHELL, 2 }, { "down", SHELL, 2 }, { "up", DEAF, 1 } } do
       local name, between = gate.name(), proxy.start()
-      local one, jobs = start({ env = { AMQP_URL = between.url } }, 2, "--heartbeat=2", "--grace=1", name, "-c", SHELL)
-      between:switch(way, "drop")
-      next_is_alone(name, jobs)
-      assert.same({ "exit", 76 }, { one:wait(SECONDS) })
-      assert.matches("amqp%-lock: suspect: mutex ", one:output())
-    end)
-  end
-
-  it("gets KILL then if it ignores TERM", function()
-    local name, between = gate.name(), proxy.start()
-    local one, jobs = start({ env = { AMQP_URL = between.url } }, 1, "--heartbeat=2", "--grace=1", name, "-c", DEAF)
-    between:switch("up", "drop")
-    next_is_alone(name, jobs)
-    assert.same({ "exit", 76 }, { one:wait(SECONDS) })
+      local one, jobs = start({ env = { AMQP_URL = between.url } }, row[3], "--heartbeat=2", "--grace=1", name, "-c",
+        row[2])
+      between:switch(row[1], "drop")
+      table.insert(all, { one = one, jobs = jobs, name = name })
+    end
+    for _, its in ipairs(all) do
+      next_is_alone(its.name, its.jobs)
+      assert.same({ "exit", 76 }, { its.one:wait(SECONDS) })
+      assert.matches("amqp%-lock: suspect: mutex ", its.one:output())
+    end
   end)
 end)
 
@@ -281,12 +276,37 @@ describe("the command of an amqp-lock whose lock is lost", function()
     assert.matches("got TERM\n", one:output(), 1, true)
   end)
 
-  operated_it("gets TERM when the broker restarts, and its processes with it", function()
-    local name = gate.name()
+  operated_it("gets TERM when the broker stops, and its processes with it; others wait with --wait-broker", function()
+    local name, waiters = gate.name(), {}
     local one, jobs = start({}, 3, name, "sh", "-c", "setsid sh -c 'echo job $$; exec sleep 600' & " .. SHELL)
-    broker.suite:restart()
+    broker.suite:stop()
     assert.same({ "exit", 76 }, { one:wait(SECONDS) })
-    for _, job in ipairs(jobs) do assert.is_false(job:alive()) end
+    none_lives(jobs)
+    local fast = kinds.all.fast_mutex.name()
+    for i, words in ipairs { { "--close", name }, { "--fast", fast } } do
+      waiters[i] = command.start({ fd = 7 }, "--wait-broker", "--status-fd", "7", words[1], words[2], "echo", "in")
+    end
+    for _, each in ipairs(waiters) do
+      until_true(function() return each:told():find '^{"event":"waiting","seconds":[^\n]*unreachable', each:told() end,
+        SECONDS)
+    end
+    broker.suite:restart()
+    for _, each in ipairs(waiters) do
+      assert.same({ "exit", 0 }, { each:wait(SECONDS) })
+      assert.matches("in\n$", each:output())
+    end
+  end)
+
+  operated_it("gets TERM when the broker is frozen, also without its guard", function()
+    local one, jobs = start({}, 1, "--heartbeat=4", "--grace=3", gate.name(), "sh", "-c", TELLS)
+    guard_of(one):signal "KILL"
+    one:await "amqp%-lock: the guard was killed: "
+    stage.undo(function() broker.suite:thaw() end)
+    broker.suite:freeze()
+    assert.same({ "exit", 76 }, { one:wait(SECONDS) })
+    assert.is_false(jobs[1]:alive())
+    assert.matches("the lock may be lost before the command has ended", one:output(), 1, true)
+    assert.matches("got TERM\n", one:output(), 1, true)
   end)
 
   operated_it("gets KILL after the grace", function()
@@ -445,44 +465,9 @@ describe("the command of a permit that is had late in a wait", function()
   end)
 end)
 
-if broker.suite then
-  describe("with a broker of its own", function()
-    local node
-
-    setup(function() node = broker.start() end)
-    teardown(function() node:remove() end)
-
-    for what, option in pairs { ["amqp-lock"] = "--close", ["amqp-lock --fast"] = "--fast" } do
-      it(what .. " waits with --wait-broker until one is there", function()
-        node:stop()
-        local one = command.start({ env = { AMQP_URL = node.url }, fd = 7 }, option, "--wait-broker",
-          "--status-fd", "7", "lock" .. option, "echo", "in")
-        until_true(function() return one:told():find('^{"event":"waiting","seconds":[^\n]*unreachable'), one:told() end,
-          SECONDS)
-        node:restart()
-        assert.same({ "exit", 0 }, { one:wait(SECONDS) })
-        assert.matches("in\n$", one:output())
-      end)
-    end
-
-    it("the command of an amqp-lock without its guard gets TERM when the broker is frozen", function()
-      local one, jobs = start({ env = { AMQP_URL = node.url } }, 1, "--heartbeat=4", "--grace=3", "lock", "-c",
-        "trap 'echo got TERM; exit 0' TERM; echo job $$; while :; do sleep 0.1; done")
-      guard_of(one):signal "KILL"
-      one:await "amqp%-lock: the guard was killed: "
-      stage.undo(function() node:thaw() end)
-      node:freeze()
-      assert.same({ "exit", 76 }, { one:wait(SECONDS) })
-      assert.is_false(jobs[1]:alive())
-      assert.matches("the lock may be lost before the command has ended", one:output(), 1, true)
-      assert.matches("got TERM\n", one:output(), 1, true)
-    end)
-  end)
-end
-
 describe("a crowd of amqp-locks, of which every third is killed", function()
   local soaks = os.getenv "AMQPLOCKS_SOAK"
-  local count, runs = soaks and 200 or 24, soaks and 999 or 48
+  local count, runs = soaks and 200 or 24, soaks and 999 or 30
 
   it("never has two commands inside", function()
     local name = gate.name()
