@@ -138,20 +138,23 @@ describe("amqp-lock", function()
       assert.is_nil(one:output():find("lost", 1, true))
     end)
 
-    for what, redirection in pairs { ["/dev/null"] = "</dev/null", ["closed"] = "<&-", ["a file"] = "</etc/passwd",
-      ["an empty file"] = '<"$3"', ["a directory"] = "</", ["a background job's"] = "& wait" } do
-      it("until a signal comes, with --hold, if its input cannot tell its end: " .. what, function()
-        local name, empty = gate.name(), command.place() .. "/empty"
+    it("until a signal comes, with --hold, if its input cannot tell its end", function()
+      local all = {}
+      for i, input in ipairs { "</dev/null", "<&-", "</etc/passwd", '<"$3"', "</", "& wait" } do
+        local name, empty = gate.name(), command.place() .. "/empty" .. i
         assert(io.open(empty, "w")):close()
-        local one = command.start({ program = "sh" }, "-c", '"$1" --hold -v --status-fd 3 "$2" 3>"$3.told" '
-          .. redirection, "sh", command.DIRECTORY .. "/amqp-lock", name, empty)
-        one:await "held (%x+)\n"
-        ends(75, "-n", name, "true") -- it has had the time to look at its input
-        assert.is_nil(one:status())
-        for _ = 1, 3 do assert.is_true(gate.held("mutex", name)) end
-        assert.is_nil(process.contents(empty .. ".told"):find('"released"', 1, true))
-      end)
-    end
+        all[i] = { input = input, name = name, told = empty .. ".told", one = command.start({ program = "sh" }, "-c",
+          '"$1" --hold -v --status-fd 3 "$2" 3>"$3.told" ' .. input, "sh", command.DIRECTORY .. "/amqp-lock", name,
+          empty) }
+      end
+      for _, its in ipairs(all) do
+        its.one:await "held (%x+)\n"
+        ends(75, "-n", its.name, "true") -- it has had the time to look at its input
+        assert.is_nil(its.one:status(), its.input)
+        assert.is_true(gate.held("mutex", its.name), its.input)
+        assert.is_nil(process.contents(its.told):find('"released"', 1, true), its.input)
+      end
+    end)
 
     it("nothing with --hold, if its input has ended before", function()
       local name = gate.name()
@@ -246,14 +249,6 @@ describe("amqp-lock", function()
       assert.same({ "mutex", name }, { kind, named }, output)
       assert.equal(16, #ticket)
       assert.is_true(stage.is_since(before, tonumber(time)))
-    end)
-
-    it("the kind of a fast mutex", function()
-      local name = fast_name()
-      local output = ends(0, "--fast", name, "-c", PRINT)
-      assert.matches("\nAMQP_LOCK_KIND=fast_mutex\nAMQP_LOCK_NAME=" .. name:gsub("%p", "%%%0") .. "\n", output)
-      assert.is_nil(output:find("AMQP_LOCK_FENCE", 1, true))
-      assert.is_nil(output:find("AMQP_LOCK_SLOT", 1, true))
     end)
 
     it("a fencing token that grows, with --fenced", function()
@@ -370,15 +365,6 @@ describe("amqp-lock", function()
       read:release()
     end)
 
-    it("75 if a fast mutex is not had in time", function()
-      local name = fast_name()
-      local one = holder("--fast", name)
-      assert.matches('^amqp%-lock: busy: fast mutex "[^\n]*" is held\n$', ends(75, "--fast", "-n", name, "true"))
-      assert.matches("^amqp%-lock: timeout: fast mutex ", ends(75, "--fast", "-w", "0.1", name, "true"))
-      one:close_input()
-      ends(0, "--fast", "-w", "60", name, "true")
-    end)
-
     it("77 for a wrong password", function()
       local url = os.getenv "AMQP_URL":gsub("//.-@", "//guest:wrong@")
       ends(77, "--url", url, "db", "true")
@@ -460,14 +446,17 @@ describe("amqp-lock", function()
       assert.equal("", ends(0, name, "true"))
     end)
 
-    it("people of a fast mutex, and programs of its kind", function()
+    it("people of a fast mutex, and programs and the command of its kind", function()
       local name = fast_name()
       local one = holder("--fast", name)
-      local waiter = command.start({ fd = 7 }, "-v", "--status-fd", "7", "--fast", name, "true")
+      local waiter = command.start({ fd = 7 }, "-v", "--status-fd", "7", "--fast", name, "-c",
+        "env | grep '^AMQP_LOCK_' | sort")
       waiter:await "amqp%-lock: waiting: it is held\n"
       one:close_input()
       assert.same({ "exit", 0 }, { waiter:wait() })
       assert.matches('amqp%-lock: acquired fast mutex "', waiter:output())
+      assert.matches(("AMQP_LOCK_ACQUIRED_AT=[%%d.]+\nAMQP_LOCK_KIND=fast_mutex\nAMQP_LOCK_NAME=%s\n"
+        .. "AMQP_LOCK_TICKET=%%x+\n"):format((name:gsub("%p", "%%%0"))), waiter:output())
       assert.matches(('"name":"%s","kind":"fast_mutex","ticket":"%%x+"'):format(name:gsub("%p", "%%%0")), waiter:told())
     end)
 
