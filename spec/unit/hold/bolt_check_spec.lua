@@ -11,7 +11,7 @@ local SIX, EIGHT = "images-6-B-bolt", "images-8-B-bolt"
 describe("an administrator who waits for holders", function ()
   local peer
 
-  before_each(function () peer = Peer.open("whole", nil, { version = "3.10.8" }) end)
+  before_each(function () peer = Peer.open(nil, nil, { version = "3.10.8" }) end)
 
   local function wait(options) return peer.session:wait_released("images", options or {}, { 6, 8 }) end
 
@@ -40,33 +40,24 @@ describe("an administrator who waits for holders", function ()
     assert.is_true(peer:result(op))
   end)
 
-  it("believes it where they are gone when they are looked at, or their node is down", function ()
-    for _, words in ipairs{ "NOT_FOUND - no queue 'images-8-B-bolt' in vhost '/'",
-      "NOT_FOUND - home node 'rabbit@other' of durable queue 'images-8-B-bolt' in vhost '/' is down" } do
-      local op = wait()
-      looks{ EIGHT }
-      if peer.holder:next() == "channel.open" then peer.holder:opened() end
-      local look = peer.holder:expect("queue.declare", { queue = EIGHT, passive = true })
-      peer.holder:refuse(look.channel, 404, words, "queue.declare")
-      assert.is_true(peer:result(op))
-    end
-  end)
+  it("believes it where they are gone when they are looked at, or their node is down; not where another has one",
+    function ()
+      for text, is_released in pairs{ ["NOT_FOUND - no queue 'images-8-B-bolt' in vhost '/'"] = true,
+        ["NOT_FOUND - home node 'rabbit@other' of durable queue 'images-8-B-bolt' in vhost '/' is down"] = true,
+        ["RESOURCE_LOCKED"] = false } do
+        local op = wait()
+        looks{ EIGHT }
+        if peer.holder:next() == "channel.open" then peer.holder:opened() end
+        local look = peer.holder:expect("queue.declare", { queue = EIGHT, passive = true })
+        peer.holder:refuse(look.channel, is_released and 404 or 405, text, "queue.declare")
+        if is_released then assert.is_true(peer:result(op)) else peer:failed(op, "squatted", EIGHT) end
+      end
+    end)
 
-  it("looks at what takes no message just now, too", function ()
+  it("waits where one is shut, or takes no message just now, and asks for everything anew", function ()
     local op = wait()
-    looks{ [SIX] = "nack" }
-    sees(SIX, 1)
-    assert.is_false(op:done())
-    peer:pass(1)
-    looks{ [SIX] = "nack" }
-    sees(SIX, 0)
-    assert.is_true(peer:result(op))
-  end)
-
-  it("waits where one is shut, and asks for everything anew", function ()
-    local op = wait()
-    for _ = 1, 3 do
-      looks{ SIX, EIGHT }
+    for round = 1, 3 do
+      looks(round == 1 and { [SIX] = "nack", EIGHT } or { SIX, EIGHT })
       sees(SIX, 0)
       sees(EIGHT, 1)
       assert.is_false(op:done())
@@ -87,13 +78,12 @@ describe("an administrator who waits for holders", function ()
   end)
 
   it("does not look at the bolt of who has a queue, too", function ()
-    local op = wait()
+    wait()
     peer.prober:look{}
     peer.prober:barrier()
     peer.prober:look{ "images-6-B" }
     peer.prober:look{ SIX, EIGHT }
     sees(EIGHT, 0)
-    assert.is_false(op:done())
     peer.holder:silent()
   end)
 
@@ -119,75 +109,52 @@ describe("an administrator who waits for holders", function ()
     peer.prober:silent()
   end)
 
-  it("fails where another's exclusive queue has the bolt's name, and says which", function ()
-    local op = wait()
-    looks{ EIGHT }
-    peer.holder:opened()
-    local look = peer.holder:expect("queue.declare", { queue = EIGHT, passive = true })
-    peer.holder:refuse(look.channel, 405, "RESOURCE_LOCKED", "queue.declare")
-    peer:failed(op, "squatted", EIGHT)
-  end)
-
   it("fails with either connection", function ()
     for _, role in ipairs{ "prober", "holder" } do
-      peer = Peer.open("whole", nil, { version = "3.10.8" })
+      peer = Peer.open(nil, nil, { version = "3.10.8" })
       local op = wait()
-      looks{ EIGHT }
-      if role == "prober" then
-        sees(EIGHT, 1)
-        peer:pass(1)
-        peer.prober:look{}
-        peer.prober:barrier()
-        peer.prober:look{}
-      end
+      peer.prober:look{}
+      peer.prober:barrier()
+      peer.prober:look{}
+      if role == "holder" then peer.prober:look{ EIGHT } end
       peer[role]:down("timed out")
       peer:pass(1)
       peer:failed(op, "unreachable", "timed out")
     end
   end)
 
-  it("can be abandoned while it asks, and while it looks", function ()
-    for _, is_looking in ipairs{ false, true } do
-      peer = Peer.open("whole", nil, { version = "3.10.8" })
-      local op = wait()
-      peer.prober:look{}
-      peer.prober:barrier()
-      peer.prober:look{}
-      if is_looking then peer.prober:look{ EIGHT } end
-      op:drop()
-      peer.prober:ignore()
-      if is_looking then
-        peer.holder:opened()
-        peer.holder:expect("queue.declare", { queue = EIGHT, passive = true })
-        peer.holder:expect("channel.close")
-      end
-      peer.holder:silent()
-    end
+  it("can be abandoned while it looks", function ()
+    local op = wait()
+    looks{ EIGHT }
+    op:drop()
+    peer.holder:opened()
+    peer.holder:expect("queue.declare", { queue = EIGHT, passive = true })
+    peer.holder:expect("channel.close")
+    peer.holder:silent()
   end)
 
-  describe("and revokes a slot,", function ()
-    it("is told that its holder was not asked, if that one has nothing but the bolt", function ()
-      local op = peer.session:revoke("images", {}, 8)
-      for _ = 1, 8 do
-        assert.is_false(op:done())
-        peer.prober:look{}
-        peer.prober:barrier()
-        peer.prober:look{}
-        peer.prober:look{ EIGHT }
-        sees(EIGHT, 1)
-        peer:pass(1)
-      end
-      peer:failed(op, "unavailable", "was deleted, or its node is down: slot 8")
-    end)
+  -- Slot 8 of those who hold nothing but bolts: that many consume from its bolt.
+  local function looks_at_eight(consumers)
+    peer.prober:look{}
+    peer.prober:barrier()
+    peer.prober:look{}
+    peer.prober:look{ EIGHT }
+    sees(EIGHT, consumers)
+  end
 
-    it("is told that nobody has it", function ()
-      local op = peer.session:revoke("images", {}, 8)
-      peer.prober:look{}
-      peer.prober:barrier()
-      peer.prober:look{}
-      peer.prober:look{ EIGHT }
-      sees(EIGHT, 0)
-      peer:failed(op, "not_held", 'slot 8 of "images" is not held')
-    end)
+  it("and revokes a slot, is told that its holder was not asked, if that one has nothing but the bolt", function ()
+    local op = peer.session:revoke("images", {}, 8)
+    for _ = 1, 8 do
+      assert.is_false(op:done())
+      looks_at_eight(1)
+      peer:pass(1)
+    end
+    peer:failed(op, "unavailable", "was deleted, or its node is down: slot 8")
+  end)
+
+  it("and revokes a slot, is told that nobody has it", function ()
+    local op = peer.session:revoke("images", {}, 8)
+    looks_at_eight(0)
+    peer:failed(op, "not_held", 'slot 8 of "images" is not held')
   end)
 end)

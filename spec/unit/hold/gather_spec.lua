@@ -19,9 +19,9 @@ local function row(count, held)
 end
 
 describe("a gather", function ()
-  local function begins(wanted, timeout, settings)
-    local peer = Peer.open("whole", settings)
-    local semaphore = peer:semaphore("images", { bell = false })
+  local function begins(wanted, timeout)
+    local peer = Peer.open()
+    local semaphore = peer:semaphore("images")
     return peer, semaphore:acquire(timeout or 0, nil, nil, nil, nil, nil, wanted), semaphore
   end
 
@@ -92,7 +92,7 @@ describe("a gather", function ()
   it("has nothing if the broker does not answer in time that the gate is gone", function ()
     for _, patient in ipairs{ false, true } do
       local peer = Peer.open()
-      local op = peer:semaphore("images", { bell = false }):acquire(1, nil, nil, nil, patient, nil, 2)
+      local op = peer:semaphore("images"):acquire(1, nil, nil, nil, patient, nil, 2)
       enters(peer)
       takes(peer, 1)
       takes(peer, 2)
@@ -101,14 +101,6 @@ describe("a gather", function ()
       peer:pass(1.2)
       peer:failed(op, "timeout")
     end
-  end)
-
-  it("of one slot has no gate", function ()
-    local peer, op = begins(1)
-    looks(peer, 0)
-    peer.holder:grant(claims(peer, 1))
-    assert.equal(1, (peer:result(op):info()))
-    peer.holder:silent()
   end)
 
   it("that tries, and finds the gate or a slot too few busy, gives back what it has", function ()
@@ -177,20 +169,6 @@ describe("a gather", function ()
       peer:failed(op, "lost", lost == "gate" and 'the gate of "images" was lost' or 'slot 1 of "images"', LATE)
       peer.holder:grant(second)
       deletes(peer, "images-2-B", lost == "gate" and "images-1-B" or "images-many")
-    end
-  end)
-
-  it("that is abandoned, or whose time is over, gives back what it has, and what it claims", function ()
-    for _, ends in ipairs{ "drop", "timeout" } do
-      local peer, op = begins(3, 5)
-      enters(peer)
-      takes(peer, 1)
-      looks(peer, 1)
-      local second = claims(peer, 2)
-      if ends == "drop" then op:drop() else peer:pass(6) end
-      if ends == "timeout" then peer:failed(op, "timeout", "1 of 3 slots") end
-      peer.holder:grant(second)
-      deletes(peer, "images-2-B", "images-1-B", "images-many")
     end
   end)
 
