@@ -14,10 +14,12 @@ local BASE, TRIES = fences.BASE, fences.TRIES
 describe("the fencing token of a mutex", function ()
   local peer, mutex, fence
 
-  before_each(function ()
-    peer, mutex = scene.open("whole", "mutex", nil, { fenced = true })
+  local function open()
+    peer, mutex = scene.open(nil, "mutex", nil, { fenced = true })
     fence = fences.of(peer, FENCE)
-  end)
+  end
+
+  before_each(open)
 
   -- The core claims the mutex, and the broker grants it. Returns the claim.
   local function claims()
@@ -34,23 +36,16 @@ describe("the fencing token of a mutex", function ()
     return op, claim
   end
 
-  -- The core asks whether the mutex is still its own: it is.
-  local function verifies(claim)
-    peer.holder:expect("queue.declare", { channel = claim.channel, queue = MUTEX, passive = true })
-    peer.holder:silent()
-    peer.holder:declared(claim.channel, MUTEX)
-  end
-
-  -- Has the mutex. Returns the operation's lock.
+  -- The mutex is still its own, as the broker says, and so it has it. Returns the operation's lock.
   local function has(op, claim, number)
-    verifies(claim)
+    peer.holder:expect("queue.declare", { channel = claim.channel, queue = MUTEX, passive = true })
+    assert.is_false(op:done())
+    peer.holder:declared(claim.channel, MUTEX)
     local lock = peer:result(op)
     assert.equal(number, lock:fence())
     assert.is_true(lock:held())
     return lock
   end
-
-  local function pending(op) assert.is_false(op:done()) end
 
   -- Failed, and gives the mutex back.
   local function fails(op, claim, code, ...)
@@ -58,44 +53,32 @@ describe("the fencing token of a mutex", function ()
     peer.holder:expect("queue.delete", { channel = claim.channel, queue = MUTEX })
   end
 
+  -- The fence is made anew, and a number drawn from it.
+  local function made_anew(op, claim)
+    local channel, base = fence.publishes()
+    assert.equal(peer:wall() * 1e6, base)
+    fence.confirm(channel)
+    fence.finishes()
+    fence.draws(TRIES)
+    has(op, claim, BASE + TRIES + 1)
+  end
+
+  -- There is no fence, and one is published, which is not confirmed. Returns the operation, claim and channel.
+  local function publishes(timeout)
+    local op, claim = begins(timeout)
+    fence.is_absent()
+    fence.enters()
+    fence.looks(false)
+    return op, claim, (fence.publishes())
+  end
+
   it("is drawn when the mutex is held, and there when it is certain that it still is", function ()
     local op = mutex:acquire(0)
     local claim = claims()
-    pending(op)
     fence.connects(peer.fence)
     fence.draws(4)
-    pending(op)
     has(op, claim, BASE + 5)
     assert.equal("idle", peer.maker:state())
-  end)
-
-  it("is drawn on the same connection and channel again", function ()
-    local op, claim = begins()
-    fence.draws(0)
-    local lock = has(op, claim, BASE + 1)
-    op = lock:release()
-    scene.goes(peer, claim, "db-mutexbell")
-    assert.is_true(peer:result(op))
-    op = mutex:acquire(0)
-    claim = scene.shuts(peer, MUTEX)
-    assert.equal(1, fence.peeks(peer.fence))
-    fence.message(peer.fence, 1, { ["x-amqplocks-base"] = BASE - TRIES, ["x-acquired-count"] = TRIES + 1,
-      ["x-delivery-count"] = 0 })
-    has(op, claim, BASE + 2)
-  end)
-
-  it("is not handed over if the mutex was lost meanwhile: another is drawn with the next claim", function ()
-    local op, claim = begins()
-    fence.draws(4)
-    peer.holder:expect("queue.declare", { channel = claim.channel, queue = MUTEX, passive = true })
-    peer.holder:cancelled(claim)
-    peer.holder:closes(claim.channel)
-    pending(op)
-    peer:pass(1)
-    peer.prober:answer(peer.prober:probes(), {}) -- the mutex is free, and waiters are woken
-    claim = scene.is_granted(peer, MUTEX)
-    fence.draws(6)
-    has(op, claim, BASE + 7)
   end)
 
   local UNUSABLE = {
@@ -127,25 +110,22 @@ describe("the fencing token of a mutex", function ()
       fence.looks(true)
       fence.message(peer.maker, fence.peeks(peer.maker), how[1], how[2], how[3])
       peer.maker:delete(FENCE)
-      local channel, base = fence.publishes()
-      assert.equal(peer:wall() * 1e6, base)
-      fence.confirm(channel)
-      fence.finishes()
-      fence.draws(TRIES)
-      has(op, claim, BASE + TRIES + 1)
+      made_anew(op, claim)
     end)
   end
 
-  for what, headers in pairs{ ["no base"] = {}, ["a base that is a text"] = { ["x-amqplocks-base"] = "1000000" } } do
-    it("is not had from a queue whose message has " .. what .. ": squatted", function ()
+  it("is not had from a queue whose message has no base, or a text as its base: squatted", function ()
+    for _, base in ipairs{ false, "1000000" } do
+      open()
       local op, claim = begins()
+      local headers = { ["x-amqplocks-base"] = base or nil }
       fence.message(peer.fence, fence.peeks(peer.fence), headers)
       fence.enters()
       fence.looks(true)
       fence.message(peer.maker, fence.peeks(peer.maker), headers)
       fails(op, claim, "squatted", FENCE)
-    end)
-  end
+    end
+  end)
 
   local MOST = 9007199254740992 -- 2^53
   local USED_UP = { ["x-amqplocks-base"] = MOST - 40, ["x-delivery-count"] = 39 }
@@ -173,52 +153,6 @@ describe("the fencing token of a mutex", function ()
   end)
 
   describe("where there is no fence", function ()
-    it("is drawn from one that is made, with the time as its base", function ()
-      local op, claim = begins()
-      fence.is_absent()
-      fence.is_made()
-      pending(op)
-      fence.draws(TRIES)
-      has(op, claim, BASE + TRIES + 1)
-    end)
-
-    -- After a pause the maker tries again, and finds the fence that another client has made.
-    local function enters_later()
-      peer.maker:silent()
-      peer:pass(0.1)
-      fence.enters(true)
-      fence.looks(true)
-      fence.draws(3, peer.maker)
-      peer.maker:expect("connection.close")
-    end
-
-    it("waits while another client makes it", function ()
-      local op, claim = begins()
-      fence.is_absent()
-      fence.connects(peer.maker)
-      local channel = peer.maker:opened()
-      peer.maker:expect("queue.declare", { channel = channel, queue = MAKER })
-      peer.maker:refuse(channel, 405, "RESOURCE_LOCKED - cannot obtain exclusive access to it", "queue.declare")
-      channel = peer.maker:opened()
-      peer.maker:expect("queue.declare", { channel = channel, queue = MAKER, passive = true })
-      peer.maker:refuse(channel, 405, "RESOURCE_LOCKED - cannot obtain exclusive access to it", "queue.declare")
-      enters_later()
-      fence.draws(4)
-      has(op, claim, BASE + 5)
-    end)
-
-    it("is not published by a maker that another one has overtaken", function ()
-      local op, claim = begins()
-      fence.is_absent()
-      fence.enters()
-      fence.looks(false)
-      local channel = fence.publishes()
-      peer.maker:refuse(channel, 405, "RESOURCE_LOCKED - cannot obtain exclusive access to it", "queue.declare")
-      enters_later()
-      fence.draws(4)
-      has(op, claim, BASE + 5)
-    end)
-
     it("is not had where a queue of other software has the name of the maker's: squatted", function ()
       local op, claim = begins()
       fence.is_absent()
@@ -233,40 +167,26 @@ describe("the fencing token of a mutex", function ()
     end)
 
     it("begins anew, on another connection, if that of the maker is lost", function ()
-      local op, claim = begins()
-      fence.is_absent()
-      fence.enters()
-      fence.looks(false)
-      fence.publishes()
+      local op, claim = publishes()
       peer.maker:down()
       peer:pass(0.2)
       fence.enters()
       fence.looks(true)
       fence.draws(0 - TRIES, peer.maker) -- it was published, and not tried
       peer.maker:delete(FENCE)
-      fence.confirm((fence.publishes()))
-      fence.finishes()
-      fence.draws(TRIES)
-      has(op, claim, BASE + TRIES + 1)
+      made_anew(op, claim)
     end)
 
     it("gives up during an alarm: blocked", function ()
-      local op, claim = begins()
-      fence.is_absent()
-      fence.enters()
-      fence.looks(false)
-      fence.publishes()
+      local op, claim = publishes()
       peer.maker:send{ channel = 0, method = "connection.blocked", reason = "memory" }
       fails(op, claim, "blocked", FENCE)
       assert.equal("down", peer.maker:state())
     end)
 
     it("is not had if the message does not last: conflict", function ()
-      local op, claim = begins()
-      fence.is_absent()
-      fence.enters()
-      fence.looks(false)
-      fence.confirm((fence.publishes()))
+      local op, claim, published = publishes()
+      fence.confirm(published)
       for i = 1, TRIES do fence.is_tried(i <= 5 and i - 1 or nil) end
       peer:live(4, function ()
         while peer.maker:next() == "basic.get" do fence.is_tried() end
@@ -287,11 +207,7 @@ describe("the fencing token of a mutex", function ()
     end)
 
     it("ends with the caller's time, and the maker's connection at once", function ()
-      local op, claim = begins(1)
-      fence.is_absent()
-      fence.enters()
-      fence.looks(false)
-      fence.publishes()
+      local op, claim = publishes(1)
       peer:pass(1)
       fails(op, claim, "timeout", "was granted, and no number could be drawn within 1 s: the broker did not answer")
       assert.equal("down", peer.maker:state())
@@ -299,28 +215,32 @@ describe("the fencing token of a mutex", function ()
   end)
 
   describe("where the fence is empty", function ()
-    -- Until the maker is wanted, the fence is empty.
-    local function is_empty_for_long(op)
-      local began = peer.now
-      peer:live(10, function ()
-        if peer.fence:next() == "basic.get" or peer.fence:next() == "channel.open" then
-          fence.empty(peer.fence, fence.peeks(peer.fence))
+    it("for long, is made anew; or conflict, if its maker came to its end, as a policy may remove the message",
+      function ()
+        for _, is_unfinished in ipairs{ false, true } do
+          open()
+          local op, claim = begins()
+          local began = peer.now
+          peer:live(10, function ()
+            if peer.fence:next() ~= "nothing" then fence.empty(peer.fence, fence.peeks(peer.fence)) end
+            return op:done() or peer.maker:wanted()
+          end)
+          assert.is_true(peer.now - began >= 2.5)
+          fence.enters()
+          fence.looks(true)
+          fence.empty(peer.maker, fence.peeks(peer.maker))
+          local ask = peer.maker:expect("queue.declare", { queue = UNFINISHED, passive = true })
+          if is_unfinished then
+            peer.maker:declared(ask.channel, UNFINISHED)
+            peer.maker:delete(FENCE)
+            made_anew(op, claim)
+          else
+            peer.maker:refuse(ask.channel, 404, NO_UNFINISHED, "queue.declare")
+            fails(op, claim, "conflict", "policy", FENCE)
+            assert.equal("down", peer.maker:state())
+          end
         end
-        return op:done() or peer.maker:wanted()
       end)
-      assert.is_true(peer.now - began >= 2.5)
-    end
-
-    it("is drawn when the message is back", function ()
-      local op, claim = begins()
-      for _ = 1, 5 do
-        fence.empty(peer.fence, fence.peeks(peer.fence))
-        peer.fence:silent()
-        peer:pass(0.1)
-      end
-      fence.draws(9)
-      has(op, claim, BASE + 10)
-    end)
 
     it("until the caller's time is over, is not had: the message says so", function ()
       local op, claim = begins(1)
@@ -329,33 +249,6 @@ describe("the fencing token of a mutex", function ()
         return op:done()
       end)
       fails(op, claim, "timeout", "within 1 s: its message is in the hand of another client")
-    end)
-
-    it("for long, is not had: conflict, as a policy may remove the message", function ()
-      local op, claim = begins()
-      is_empty_for_long(op)
-      fence.enters()
-      fence.looks(true)
-      fence.empty(peer.maker, fence.peeks(peer.maker))
-      local ask = peer.maker:expect("queue.declare", { queue = UNFINISHED, passive = true })
-      peer.maker:refuse(ask.channel, 404, NO_UNFINISHED, "queue.declare")
-      fails(op, claim, "conflict", "policy", FENCE)
-      assert.equal("down", peer.maker:state())
-    end)
-
-    it("for long, and its maker did not come to its end: it is made anew", function ()
-      local op, claim = begins()
-      is_empty_for_long(op)
-      fence.enters()
-      fence.looks(true)
-      fence.empty(peer.maker, fence.peeks(peer.maker))
-      local ask = peer.maker:expect("queue.declare", { queue = UNFINISHED, passive = true })
-      peer.maker:declared(ask.channel, UNFINISHED)
-      peer.maker:delete(FENCE)
-      fence.confirm((fence.publishes()))
-      fence.finishes()
-      fence.draws(TRIES)
-      has(op, claim, BASE + TRIES + 1)
     end)
   end)
 
@@ -375,28 +268,18 @@ describe("the fencing token of a mutex", function ()
   end)
 
   describe("on a connection that fails", function ()
-    it("is drawn on the next one", function ()
-      local op, claim = begins()
-      fence.peeks(peer.fence)
-      peer.fence:send{ channel = 0, method = "connection.close", reply_code = 541, reply_text = "INTERNAL_ERROR",
-        class_id = 60, method_id = 70 }
-      pending(op)
-      peer:pass(0.2)
-      fence.connects(peer.fence)
-      fence.draws(7)
-      has(op, claim, BASE + 8)
-    end)
-
-    it("or that is silent: the same", function ()
-      local op, claim = begins()
-      fence.peeks(peer.fence)
-      peer:pass(2.5)
-      pending(op)
-      assert.is_true(peer.fence:wanted())
-      peer:pass(0.2)
-      fence.connects(peer.fence)
-      fence.draws(7)
-      has(op, claim, BASE + 8)
+    it("or is silent, is drawn on the next one", function ()
+      for _, is_silent in ipairs{ false, true } do
+        open()
+        local op, claim = begins()
+        fence.peeks(peer.fence)
+        if is_silent then peer:pass(2.5) else peer.fence:down() end
+        assert.is_true(not op:done() and peer.fence:wanted())
+        peer:pass(0.2)
+        fence.connects(peer.fence)
+        fence.draws(7)
+        has(op, claim, BASE + 8)
+      end
     end)
 
     it("again and again, is not had: unavailable", function ()
@@ -407,15 +290,6 @@ describe("the fencing token of a mutex", function ()
         return op:done()
       end)
       fails(op, claim, "unavailable", FENCE, "nobody is there", "within 5 s")
-    end)
-
-    it("with the holder's, is not had: unreachable", function ()
-      local op = mutex:acquire(60)
-      claims()
-      fence.connects(peer.fence)
-      fence.peeks(peer.fence)
-      peer.holder:down()
-      peer:failed(op, "unreachable")
     end)
   end)
 
@@ -451,14 +325,6 @@ describe("the fencing token of a mutex", function ()
     peer:pass(1)
     peer.fence:expect("connection.close")
     peer.fence:send{ channel = 0, method = "connection.close-ok" }
-    assert.is_false(peer.fence:wanted())
-  end)
-
-  it("is none without the option", function ()
-    peer, mutex = scene.open("whole", "mutex")
-    local op = mutex:acquire(0)
-    scene.shuts(peer, MUTEX)
-    assert.is_nil(peer:result(op):fence())
     assert.is_false(peer.fence:wanted())
   end)
 end)

@@ -9,7 +9,7 @@ local gates = require "spec.unit.locks.rwlock_scene"
 local permits = require "spec.unit.tokens.permit_scene"
 
 local HEARTBEAT = { channel = 0, heartbeat = true }
-local MUTEX, DOOR = "db-mutex", "db-writer"
+local DOOR = "db-writer"
 
 -- Each begins an acquire with so many seconds, 0 unless told. They give the operation, what grants it all that it has
 -- asked for so far, and what it asks about when that was late.
@@ -22,31 +22,20 @@ kinds["a slot"] = function (peer, timeout)
   return op, function () peer.holder:grant(claim) end, claim
 end
 
-kinds["a mutex"] = function (peer, timeout)
-  local op = peer:mutex("db"):acquire(timeout or 0)
-  gates.looks(peer, MUTEX, "free")
-  local claim = gates.claim(peer, MUTEX)
-  return op, function () gates.replies(peer, claim) end, claim
-end
-
-kinds["to read"] = function (peer, timeout)
-  local op = peer:rwlock("db"):read(timeout or 0)
+-- As far as the count of readers. Returns the claim of the door, the operation, the probes.
+local function writing(peer, timeout)
+  local op = peer:rwlock("db"):write(timeout or 0)
   gates.looks(peer, DOOR, "free")
-  local claim = gates.reader(peer)
-  return op, function () gates.replies(peer, claim) end, claim
+  local claim = gates.is_granted(peer, DOOR)
+  peer.prober:barrier()
+  local probes = gates.counts(peer, claim)
+  peer.holder:declared(claim.channel, DOOR)
+  return claim, op, probes
 end
 
 kinds["to write"] = function (peer, timeout)
-  local op = peer:rwlock("db"):write(timeout or 0)
-  gates.looks(peer, DOOR, "free")
-  local claim = gates.claim(peer, DOOR)
-  gates.replies(peer, claim)
-  peer.prober:barrier()
-  local probes = gates.counts(peer, claim)
-  return op, function ()
-    peer.holder:declared(claim.channel, DOOR)
-    peer.prober:answer(probes, {})
-  end, claim
+  local claim, op, probes = writing(peer, timeout)
+  return op, function () peer.prober:answer(probes, {}) end, claim
 end
 
 kinds["a permit"] = function (peer, timeout)
@@ -83,16 +72,16 @@ local function asked(peer)
   return question
 end
 
+local function open() return Peer.open(nil, { heartbeat = 10, timeout = 30 }) end
+
 for kind, begin in pairs(kinds) do
   describe(kind .. ",", function ()
     local peer, op, grant, claim
 
-    local function open(timeout)
-      peer = Peer.open("whole", { heartbeat = 10, timeout = 30 })
-      op, grant, claim = begin(peer, timeout)
-    end
-
-    before_each(function () open() end)
+    before_each(function ()
+      peer = open()
+      op, grant, claim = begin(peer)
+    end)
 
     -- Granted so late that the broker may have given it to another; the core asks. Returns the question.
     local function doubt()
@@ -113,38 +102,6 @@ for kind, begin in pairs(kinds) do
       assert.is_nil(asked(peer))
     end)
 
-    it("is not handed over if the connection ends instead", function ()
-      doubt()
-      peer.holder:down("reset")
-      peer:failed(op, "unreachable", "reset")
-    end)
-
-    it("is not handed over if it is gone", function ()
-      local question = doubt()
-      peer.holder:refuse(question.channel, 404, ("NOT_FOUND - no queue '%s' in vhost '/'"):format(question.queue),
-        "queue.declare")
-      if kind ~= "a permit" then -- it makes sure that its own is gone, too
-        if peer.holder:next() == "channel.open" then peer.holder:opened() end
-        peer.holder:pull()
-        for _, frame in ipairs(peer.holder.frames) do
-          if frame.method == "queue.delete" then
-            peer.holder:send{ channel = frame.channel, method = "queue.delete-ok" }
-          end
-        end
-      end
-      peer.holder:ignore()
-      assert.is_false(op:done())
-      peer:pass(1)
-      local link, method = peer.prober, "basic.publish" -- it looks once more
-      if kind == "a permit" then link, method = peer.holder, "basic.consume" end
-      link:pull()
-      local found
-      for _, frame in ipairs(link.frames) do found = found or frame.method == method end
-      assert.is_true(found)
-      peer.session:abort()
-      peer:failed(op, "closed")
-    end)
-
     it("is not handed over by answers that are late, each of them, and given up in time", function ()
       local question = doubt()
       for _ = 1, 3 do
@@ -157,37 +114,16 @@ for kind, begin in pairs(kinds) do
       peer:failed(op, "unreachable", "the broker did not answer within 30 s")
     end)
 
-    it("is not certain if it was read long after the core began to read", function ()
-      peer.reads_at = peer.now + 19.51
-      grant()
-      peer.now, peer.reads_at = peer.reads_at, nil
-      assert.is_false(op:done())
-      local question = asked(peer)
-      assert.equal(claim.queue, question.queue)
-      peer.holder:declared(question.channel, question.queue)
-      assert.is_true(peer:result(op):held())
-    end)
-
-    local function assert_given_back()
-      local method = kind == "a permit" and "basic.nack" or "queue.delete"
-      peer.holder:pull()
-      local found
-      for _, frame in ipairs(peer.holder.frames) do found = found or frame.method == method end
-      assert.is_true(found)
-    end
-
-    it("is given back when it is abandoned meanwhile", function ()
-      doubt()
-      op:drop()
-      assert_given_back()
-    end)
-
     it("is given back when the time is over meanwhile", function ()
-      open(25)
+      peer = open()
+      op, grant, claim = begin(peer, 25)
       doubt()
       pass(peer, 5.5)
       peer:failed(op, "timeout", ('"%s" was granted late, and not confirmed within 25 s'):format(claim.queue))
-      assert_given_back()
+      local method, found = kind == "a permit" and "basic.nack" or "queue.delete", false
+      peer.holder:pull()
+      for _, frame in ipairs(peer.holder.frames) do found = found or frame.method == method end
+      assert.is_true(found)
     end)
 
     it("has all the time for an answer, however long the one before took", function ()
@@ -200,26 +136,23 @@ for kind, begin in pairs(kinds) do
   end)
 end
 
-describe("who has waited on, as it was gone", function ()
-  it("does not fail for an answer that came", function ()
-    local peer = Peer.open("whole", { heartbeat = 10, timeout = 30 })
-    local op = peer:semaphore("images", { max_attempts = 1 }):acquire(600, false, 0, 600)
-    peer.prober:look{ "images-1-A" }
-    local claim = peer.holder:claim("images-1-B", "images-1-A")
-    pass(peer, 19.51)
-    peer.holder:ignore()
-    peer.holder:grant(claim)
-    local question = asked(peer)
-    peer.holder:refuse(question.channel, 404, "NOT_FOUND - no queue 'images-1-B' in vhost '/'", "queue.declare")
-    pass(peer, 60)
-    assert.is_false(op:done())
-  end)
+it("an acquire that has waited on, as its slot was gone, does not fail for an answer that came", function ()
+  local peer = open()
+  local op = peer:semaphore("images", { max_attempts = 1 }):acquire(600, false, 0, 600)
+  peer.prober:look{ "images-1-A" }
+  local claim = peer.holder:claim("images-1-B", "images-1-A")
+  pass(peer, 19.51)
+  peer.holder:ignore()
+  peer.holder:grant(claim)
+  peer.holder:refuse(asked(peer).channel, 404, "NOT_FOUND - no queue 'images-1-B' in vhost '/'", "queue.declare")
+  pass(peer, 60)
+  assert.is_false(op:done())
 end)
 
 describe("a lock that is verified", function ()
   -- The broker is asked for a lock of this kind. Returns the peer, the operation, the lock, the question.
   local function verifying(kind)
-    local peer = Peer.open("whole", { heartbeat = 10, timeout = 30 })
+    local peer = open()
     local op, grant = kinds[kind](peer)
     grant()
     local lock = peer:result(op)
@@ -256,38 +189,6 @@ describe("a lock that is verified", function ()
       assert.equal("lost", select(3, lock:held()))
     end)
 
-    it("is not held if it is let go while that is asked: " .. kind, function ()
-      local peer, op, lock = doubting(kind)
-      peer:keep(lock:release())
-      peer:tick()
-      peer:failed(op, "not_held", "was released before")
-    end)
-
-    if kind == "a slot" then
-      it("is held by the time it is said to be taken away: " .. kind, function ()
-        local peer = Peer.open("whole", { heartbeat = 10, timeout = 30 })
-        local op, grant, claim = kinds[kind](peer)
-        grant()
-        local lock = peer:result(op)
-        peer.holder:ignore()
-        op = peer:keep(lock:verify())
-        local question = asked(peer)
-        peer.holder:declared(question.channel, question.queue)
-        peer.prober:look{ ["images-1-A"] = "absent" }
-        local channel = peer.holder:opened()
-        peer.holder:expect("queue.declare", { channel = channel, queue = "images-1-A", passive = true })
-        pass(peer, 19.51)
-        peer.holder:ignore()
-        peer.holder:refuse(channel, 404, "NOT_FOUND - no queue 'images-1-A' in vhost '/'", "queue.declare")
-        assert.is_false(op:done())
-        question = asked(peer)
-        assert.equal(claim.queue, question.queue)
-        peer.holder:declared(question.channel, question.queue)
-        peer:failed(op, "removed", "release it")
-        assert.is_true(lock:held())
-      end)
-    end
-
     it("is not held by answers that are late, each of them: " .. kind, function ()
       local peer, op, _, question = verifying(kind)
       for _ = 1, 3 do
@@ -299,54 +200,63 @@ describe("a lock that is verified", function ()
       peer:failed(op, "unreachable", "the broker did not answer within 30 s")
     end)
   end
-end)
 
-describe("who asks by another's prober", function ()
-  it("judges by when that has read", function ()
-    local lender = Peer.open("whole", { heartbeat = 10, timeout = 30 })
-    local peer = lender:borrower{ heartbeat = 10, timeout = 30 }
-    local op = peer:rwlock("db"):write(0)
-    gates.looks(peer, DOOR, "free")
-    local claim = gates.claim(peer, DOOR)
-    gates.replies(peer, claim)
-    peer.prober:barrier()
-    local probes = gates.counts(peer, claim)
-    peer.holder:declared(claim.channel, DOOR)
-    lender.reads_at = lender.now + 19.51
-    peer.prober:answer(probes, {})
+  it("is let go while that is asked: not held", function ()
+    local peer, op, lock = doubting("a slot")
+    peer:keep(lock:release())
+    peer:tick()
+    peer:failed(op, "not_held", "was released before")
+  end)
+
+  it("is held by the time its slot is said to be taken away", function ()
+    local peer = open()
+    local op, grant, claim = kinds["a slot"](peer)
+    grant()
+    local lock = peer:result(op)
+    peer.holder:ignore()
+    op = peer:keep(lock:verify())
+    local question = asked(peer)
+    peer.holder:declared(question.channel, question.queue)
+    peer.prober:look{}
+    local channel = peer.holder:opened()
+    peer.holder:expect("queue.declare", { channel = channel, queue = "images-1-A", passive = true })
+    pass(peer, 19.51)
+    peer.holder:ignore()
+    peer.holder:refuse(channel, 404, "NOT_FOUND - no queue 'images-1-A' in vhost '/'", "queue.declare")
     assert.is_false(op:done())
-    assert.equal(DOOR, asked(peer).queue)
+    question = asked(peer)
+    assert.equal(claim.queue, question.queue)
+    peer.holder:declared(question.channel, question.queue)
+    peer:failed(op, "removed", "release it")
+    assert.is_true(lock:held())
   end)
 end)
 
-describe("a permit with no channel left to ask on", function ()
-  it("is not handed over, and the message says so", function ()
-    local peer = permits.open("whole", { heartbeat = 10, timeout = 30 }, { channel_max = 1 })
-    local op, taker = permits.asking(peer, 0)
+it("an acquire that asks by another's prober judges by when that has read", function ()
+  local lender = open()
+  local peer = lender:borrower{ heartbeat = 10, timeout = 30 }
+  local _, op, probes = writing(peer)
+  lender.reads_at = lender.now + 19.51
+  peer.prober:answer(probes, {})
+  assert.is_false(op:done())
+  assert.equal(DOOR, asked(peer).queue)
+end)
+
+it("a permit with no channel left to ask on is not handed over, and the message says so", function ()
+  local peer = permits.open(nil, { heartbeat = 10, timeout = 30 }, { channel_max = 1 })
+  local op, taker = permits.asking(peer, 0)
+  for _ = 1, 2 do
     peer.holder:send(HEARTBEAT)
-    peer:pass(10)
-    peer.holder:send(HEARTBEAT)
-    peer:pass(9.51)
-    permits.deliver(peer, taker)
-    peer:failed(op, "limit", 'no channel is left on the connection to ask for "images.semaphore"')
-  end)
+    peer:pass(9.76)
+  end
+  permits.deliver(peer, taker)
+  peer:failed(op, "limit", 'no channel is left on the connection to ask for "images.semaphore"')
 end)
 
 -- What came all at once is read all at once.
-describe("a permit that came while its process was stopped for longer than it waits for an answer", function ()
-  it("is asked for, and has the time for that", function ()
-    local peer = permits.open("whole", { heartbeat = 10, timeout = 5 })
-    local op, taker = permits.asking(peer, 0)
-    peer.now = peer.now + 19.51
-    permits.deliver(peer, taker)
-    assert.is_false(op:done())
-    local question = asked(peer)
-    peer.holder:declared(question.channel, question.queue)
-    assert.is_true(peer:result(op):held())
-  end)
-
-  it("is said to have come while it is asked for", function()
-    local peer = permits.open("whole", { heartbeat = 10, timeout = 30 })
+it("a permit that came while its process was stopped for longer than it waits for an answer is asked for, and says so",
+  function ()
+    local peer = permits.open(nil, { heartbeat = 10, timeout = 5 })
     local op, taker = permits.waiting(peer, 600)
     assert.equal("every permit is taken", select(2, op:waiting()))
     peer.now = peer.now + 19.51
@@ -356,4 +266,3 @@ describe("a permit that came while its process was stopped for longer than it wa
     peer.holder:declared(question.channel, question.queue)
     assert.is_true(peer:result(op):held())
   end)
-end)
