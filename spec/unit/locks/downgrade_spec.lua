@@ -94,35 +94,29 @@ describe("a downgrade", function ()
     scene.all_channels_are_back(peer)
   end
 
-  it("claims a reader's queue, bound, makes sure of the door, then opens it, and is held throughout", function ()
-    for _, order in ipairs(scene.orders{ "declared", "bound", "consumed" }) do
-      open()
-      peer:pass(2)
-      local op, reader = begin()
-      assert.are_not.equal(door.channel, reader.channel)
-      peer:pass(1)
-      for _, reply in ipairs(order) do
-        is("write")
-        silent()
-        scene.reply(peer, reader, reply)
-      end
-      makes_sure()
-      assert.same({ nil, "db", reader.tag, 1700001003, "read" }, { lock:info() }) -- another ticket, as of now
-      scene.deletes(peer, door)
+  it("claims a reader's queue, makes sure of the door, then opens it, and is held throughout", function ()
+    peer:pass(2)
+    local op, reader = begin()
+    peer:pass(1)
+    for _, reply in ipairs(reader.replies) do
+      is("write")
       silent()
-      assert.is_false(op:done())
-      door_goes()
-      assert.is_true(peer:result(op))
-      is("read")
-      reader_releases(reader)
+      scene.reply(peer, reader, reply)
     end
+    makes_sure()
+    assert.same({ nil, "db", reader.tag, 1700001003, "read" }, { lock:info() }) -- another ticket, as of now
+    scene.deletes(peer, door)
+    silent()
+    assert.is_false(op:done())
+    door_goes()
+    assert.is_true(peer:result(op))
+    reader_releases(reader)
   end)
 
   describe("that fails before the door is opened leaves it writing, and nothing behind:", function ()
     local cases = {
       { 0, "queue.declare", 406, "PRECONDITION_FAILED - queue limit in vhost '/' (3) is reached", "limit",
         is_gone = true },
-      { 1, "basic.consume", 403, scene.DENIED, "refused" },
       { 1, "queue.bind", 403, "ACCESS_REFUSED - access to exchange 'amq.direct' in vhost '/' refused", "refused" },
       { 2, nil, 541, "INTERNAL_ERROR", "unreachable" },
     }
@@ -150,178 +144,97 @@ describe("a downgrade", function ()
       peer.holder:delete(DOOR, door.channel)
     end)
 
-    for after = 0, 2 do
-      it(("not answered, or abandoned, after %d of 3 replies"):format(after), function ()
-        for _, is_abandoned in ipairs{ false, true } do
-          open()
-          local op, reader = begin()
-          scene.replies(peer, reader, 1, after)
-          if is_abandoned then
-            op:drop()
-          else
-            peer:pass(5)
-            peer:failed(op, "unreachable", "within 5 s")
-          end
-          is("write")
-          scene.deletes(peer, reader)
-          scene.replies(peer, reader, after + 1)
-          silent()
-          peer.holder:deleted(reader.channel)
-          scene.rings(peer, DOOR)
-          is("write")
-          writer_releases()
-        end
-      end)
-    end
-
-    it("its new queue deleted by somebody", function ()
-      for _, after in ipairs{ 1, 2 } do
+    it("not answered, or abandoned", function ()
+      for _, is_abandoned in ipairs{ false, true } do
         open()
         local op, reader = begin()
-        scene.replies(peer, reader, 1, after)
-        scene.is_robbed(peer, reader)
-        scene.rings(peer, DOOR)
-        peer:failed(op, "unavailable", reader.queue, "deleted, but not by this client")
+        scene.replies(peer, reader, 1, 1)
+        if is_abandoned then
+          op:drop()
+        else
+          peer:pass(5)
+          peer:failed(op, "unreachable", "within 5 s")
+        end
         is("write")
-        reader_releases(downgrade())
+        scene.deletes(peer, reader)
+        scene.replies(peer, reader, 2)
+        silent()
+        peer.holder:deleted(reader.channel)
+        scene.rings(peer, DOOR)
+        is("write")
+        writer_releases()
       end
+    end)
+
+    it("its new queue deleted by somebody", function ()
+      local op, reader = begin()
+      scene.replies(peer, reader, 1, 1)
+      scene.is_robbed(peer, reader)
+      scene.rings(peer, DOOR)
+      peer:failed(op, "unavailable", reader.queue, "deleted, but not by this client")
+      is("write")
+      reader_releases(downgrade())
     end)
   end)
 
-  for after = 0, 2 do
-    describe(("after %d of 3 replies"):format(after), function ()
-      local function claiming()
-        local op, reader = begin()
-        scene.replies(peer, reader, 1, after)
-        return op, reader
-      end
+  describe("whose reader is claimed", function ()
+    local op, reader
 
-      -- The reader, which is not wanted any more, goes behind what is still to be answered.
-      local function reader_leaves(reader)
-        scene.deletes(peer, reader)
-        scene.replies(peer, reader, after + 1)
-        peer.holder:deleted(reader.channel)
-      end
-
-      it("loses the door to somebody: lost, and no reader stays", function ()
-        local op, reader = claiming()
-        scene.rob(peer, door)
-        assert.equal("lost", select(3, lock:held()))
-        peer.holder:closes(door.channel)
-        scene.rings(peer, BELL)
-        -- seen with the next reply, or by being looked at
-        if not op:done() then scene.reply(peer, reader, reader.replies[after + 1]) end
-        peer:failed(op, "lost", 'the write lock on "db"', "deleted, but not by this client")
-        peer.holder:delete(reader.queue, reader.channel)
-        assert.equal("lost", select(3, lock:held()))
-      end)
-
-      it("loses the connection: lost", function ()
-        local op = claiming()
-        peer.holder:down("timed out")
-        peer:failed(op, "lost", 'the write lock on "db"', "timed out")
-        assert.equal("lost", select(3, lock:held()))
-      end)
-
-      it("is released meanwhile: not held, and no reader stays", function ()
-        local op, reader = claiming()
-        local release = lock:release()
-        peer.holder:delete(DOOR, door.channel)
-        scene.rings(peer, BELL)
-        assert.is_true(peer:result(release))
-        if not op:done() then scene.reply(peer, reader, reader.replies[after + 1]) end
-        peer:failed(op, "not_held", "was released before")
-        scene.deletes(peer, reader)
-        assert.equal("not_held", select(3, lock:held()))
-      end)
-
-      it("is closed with the session: neither stays", function ()
-        local op, reader = claiming()
-        peer.session:close()
-        peer:failed(op, "closed")
-        reader_leaves(reader)
-        scene.rings(peer, DOOR)
-        peer.holder:delete(DOOR, door.channel)
-        scene.rings(peer, BELL)
-        peer.holder:expect("connection.close")
-      end)
-
-      it("is verified meanwhile, which is answered when it reads already", function ()
-        local op, reader = claiming()
-        scene.replies(peer, reader, after + 1)
-        asks_for_door()
-        local verify = lock:verify()
-        asks_for_door()
-        peer.holder:declared(door.channel, DOOR)
-        scene.deletes(peer, door)
-        peer.holder:declared(door.channel, DOOR)
-        door_goes()
-        assert.is_true(peer:result(op))
-        if not verify:done() then
-          peer.holder:expect("queue.declare", { queue = reader.queue, passive = true, channel = reader.channel })
-          peer.holder:declared(reader.channel, reader.queue)
-        end
-        assert.is_true(peer:result(verify))
-      end)
+    before_each(function ()
+      op, reader = begin()
+      scene.replies(peer, reader, 1, 1)
     end)
-  end
+
+    it("loses the door to somebody: lost, and no reader stays", function ()
+      scene.rob(peer, door)
+      assert.equal("lost", select(3, lock:held()))
+      peer.holder:closes(door.channel)
+      scene.rings(peer, BELL)
+      if not op:done() then scene.reply(peer, reader, reader.replies[2]) end
+      peer:failed(op, "lost", 'the write lock on "db"', "deleted, but not by this client")
+      peer.holder:delete(reader.queue, reader.channel)
+    end)
+
+    it("loses the connection: lost", function ()
+      peer.holder:down("timed out")
+      peer:failed(op, "lost", 'the write lock on "db"', "timed out")
+    end)
+  end)
 
   -- Another writer may have come in, and counted nobody.
-  describe("whose door was deleted before there was a reader", function ()
-    local function lost(op, reader, ...)
-      peer:failed(op, "lost", 'the write lock on "db"', ...)
-      assert.equal("lost", select(3, lock:held()))
-      reader_goes(reader)
-      silent()
-    end
+  it("whose door was deleted before there was a reader finds out: lost, and no reader stays", function ()
+    local op, reader = begin()
+    scene.replies(peer, reader)
+    asks_for_door()
+    peer.holder:refuse(door.channel, 404, "not yours", "queue.declare")
+    peer.holder:expect("queue.delete", { queue = DOOR, channel = peer.holder:opened() })
+    peer:failed(op, "lost", 'the write lock on "db"', "not yours")
+    assert.equal("lost", select(3, lock:held()))
+    reader_goes(reader)
+    silent()
+  end)
 
-    it("hears of it then: lost, and no reader stays", function ()
-      local op, reader = begin()
-      scene.replies(peer, reader)
-      asks_for_door()
-      scene.is_robbed(peer, door)
-      scene.rings(peer, BELL)
-      lost(op, reader, "deleted, but not by this client")
-    end)
-
-    for _, reply in ipairs{ 404, 405 } do
-      it(("finds out by %d: lost, and no reader stays"):format(reply), function ()
-        local op, reader = begin()
-        scene.replies(peer, reader)
-        asks_for_door()
-        peer.holder:refuse(door.channel, reply, "not yours", "queue.declare")
-        local channel = peer.holder:opened()
-        peer.holder:expect("queue.delete", { queue = DOOR, channel = channel })
-        lost(op, reader, "not yours")
-      end)
-    end
-
-    it("is not answered: unreachable, it writes as before, and no reader stays", function ()
-      local op, reader = begin()
-      scene.replies(peer, reader)
-      asks_for_door()
-      peer:pass(5)
-      peer:failed(op, "unreachable", "within 5 s")
-      is("write")
-      reader_goes(reader)
-      is("write")
-    end)
+  it("that is told nothing of its door is unreachable: it writes as before, and no reader stays", function ()
+    local op, reader = begin()
+    scene.replies(peer, reader)
+    asks_for_door()
+    peer:pass(5)
+    peer:failed(op, "unreachable", "within 5 s")
+    is("write")
+    reader_goes(reader)
+    is("write")
   end)
 
   describe("while the door is opened", function ()
     it("reads, whatever the broker says of the door, and others are let in when it is gone", function ()
-      for _, reply in ipairs{ 541, 404 } do
-        open()
-        local op, reader = opening()
-        peer.holder:refuse(door.channel, reply, "INTERNAL_ERROR", "queue.delete")
-        is("read")
-        assert.is_false(op:done())
-        peer.holder:delete(DOOR, peer.holder:opened())
-        scene.rings(peer, BELL)
-        assert.is_true(peer:result(op))
-        is("read")
-        reader_releases(reader)
-      end
+      local op, reader = opening()
+      peer.holder:refuse(door.channel, 541, "INTERNAL_ERROR", "queue.delete")
+      is("read")
+      assert.is_false(op:done())
+      peer.holder:delete(DOOR, peer.holder:opened())
+      scene.rings(peer, BELL)
+      assert.is_true(peer:result(op))
+      reader_releases(reader)
     end)
 
     it("reads, though the door may not be deleted: it goes with its channel", function ()
@@ -349,18 +262,6 @@ describe("a downgrade", function ()
       end
     end)
 
-    it("loses its new queue to somebody: lost", function ()
-      local op, reader = opening()
-      scene.rob(peer, reader)
-      local held, message, code = lock:held()
-      assert.same({ false, "lost" }, { held, code })
-      assert.matches('^lost: the read lock on "db": ', message)
-      peer.holder:closes(reader.channel)
-      scene.rings(peer, DOOR)
-      door_goes()
-      peer:failed(op, "lost", 'the read lock on "db"')
-    end)
-
     it("is told that its door was deleted, which is so", function ()
       local op = opening()
       scene.rob(peer, door)
@@ -371,26 +272,41 @@ describe("a downgrade", function ()
     end)
 
     -- Stopped before it reads that the door is open; by then somebody may have shut it, found no reader, and write.
-    for _, outcome in ipairs{ "there", "gone" } do
-      it("reads of that late: asks for its new queue, which is " .. outcome, function ()
-        local op, reader = opening()
-        peer.reads_at = peer.now + 200 -- heartbeats are 60
-        peer.holder:deleted(door.channel)
-        peer.now, peer.reads_at = peer.reads_at, nil
-        assert.is_false(op:done())
-        if peer.holder:next() == "channel.open" then peer.holder:opened() end -- for the pulse
-        if peer.holder:next() == "basic.qos" then peer.holder:expect("basic.qos") end
-        peer.holder:expect("queue.declare", { queue = reader.queue, passive = true, channel = reader.channel })
-        if outcome == "there" then
-          peer.holder:declared(reader.channel, reader.queue)
-          assert.is_true(peer:result(op))
-          is("read")
-        else
-          peer.holder:down("timed out")
-          peer:failed(op, "lost", 'the read lock on "db"')
-        end
-      end)
+    local function read_late()
+      local op, reader = opening()
+      peer.reads_at = peer.now + 200 -- heartbeats are 60
+      peer.holder:deleted(door.channel)
+      peer.now, peer.reads_at = peer.reads_at, nil
+      assert.is_false(op:done())
+      peer.holder:ignore()
+      return op, reader
     end
+
+    it("reads of that late: asks for its new queue, which is there", function ()
+      local op, reader = read_late()
+      peer.holder:declared(reader.channel, reader.queue)
+      assert.is_true(peer:result(op))
+      is("read")
+    end)
+
+    it("reads of that late: asks for its new queue, which went with the connection", function ()
+      local op = read_late()
+      peer.holder:down("timed out")
+      peer:failed(op, "lost", 'the read lock on "db"')
+    end)
+
+    it("reads of that late, and is not answered: the next one asks for what reads already", function ()
+      local op, reader = read_late()
+      peer.holder:send{ channel = 0, heartbeat = true }
+      peer:pass(5)
+      peer:failed(op, "unreachable", "within 5 s")
+      peer.holder:ignore()
+      op = peer:keep(lock:downgrade())
+      assert.is_false(op:done())
+      for _ = 1, 2 do peer.holder:declared(reader.channel, reader.queue) end -- what the first had asked, and it
+      assert.is_true(peer:result(op))
+      is("read")
+    end)
 
     it("is released: both go", function ()
       local op, reader = opening()
@@ -423,45 +339,6 @@ describe("a downgrade", function ()
     assert.is_true(peer:result(one))
     assert.is_true(peer:result(other))
     reader_releases(second)
-  end)
-
-  local function read_late(fn)
-    peer.reads_at = peer.now + 200 -- heartbeats are 60
-    fn()
-    peer.now, peer.reads_at = peer.reads_at, nil
-  end
-
-  it("twice at once, one of them in doubt: both go by the one that is left", function ()
-    open{ timeout = 600 }
-    local one, first = begin()
-    local other, second = begin()
-    scene.replies(peer, first)
-    makes_sure()
-    peer.holder:expect("queue.delete", { queue = DOOR })
-    read_late(function () peer.holder:deleted(door.channel) end)
-    peer.holder:ignore()
-    scene.replies(peer, second)
-    peer.holder:ignore()
-    peer.holder:declared(first.channel, first.queue) -- the answer for what was let go of meanwhile
-    peer.holder:deleted(first.channel)
-    assert.is_true(peer:result(one))
-    assert.is_true(peer:result(other))
-    is("read")
-  end)
-
-  it("once more, where the first was not answered in time: asks for what reads already", function ()
-    local op, reader = opening()
-    read_late(function () peer.holder:deleted(door.channel) end)
-    peer.holder:ignore()
-    peer.holder:send{ channel = 0, heartbeat = true }
-    peer:pass(5)
-    peer:failed(op, "unreachable", "within 5 s")
-    peer.holder:ignore()
-    op = peer:keep(lock:downgrade())
-    assert.is_false(op:done())
-    for _ = 1, 2 do peer.holder:declared(reader.channel, reader.queue) end -- what the first had asked, and it
-    assert.is_true(peer:result(op))
-    is("read")
   end)
 
   it("needs no prober, and no free publisher", function ()
