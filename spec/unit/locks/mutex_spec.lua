@@ -18,21 +18,10 @@ describe("a mutex", function ()
   local function sees(state, waits) scene.looks(peer, MUTEX, state, waits) end
   local function claims() return scene.claims(peer, MUTEX) end
 
-  -- Found free and granted. Returns lock, claim.
-  local function gets(op)
+  local function acquire()
+    local op = mutex:acquire(0)
     local claim = scene.shuts(peer, MUTEX)
     return peer:result(op), claim
-  end
-
-  local function acquire() return gets(mutex:acquire(0)) end
-
-  -- Gone, and whoever may wait is rung for.
-  local function goes(claim, channel) scene.goes(peer, claim, BELL, channel) end
-
-  -- The name is free, and all channels are back.
-  local function assert_free()
-    local lock, claim = acquire()
-    scene.leaves_nothing(peer, lock, claim, BELL)
   end
 
   it("takes two round trips, and says what it is", function ()
@@ -46,26 +35,7 @@ describe("a mutex", function ()
     scene.has(peer, op, claim, "mutex")
   end)
 
-  it("is held when declare-ok and consume-ok are there, in either order", function ()
-    for _, order in ipairs(scene.orders{ "declared", "consumed" }) do
-      open()
-      local op = mutex:acquire(0)
-      local claim = claims()
-      scene.reply(peer, claim, order[1])
-      assert.is_false(op:done())
-      scene.reply(peer, claim, order[2])
-      assert.is_true(peer:result(op):held())
-    end
-  end)
-
   describe("that is held", function ()
-    it("by a queue that refuses is busy", function ()
-      local op = mutex:acquire(0)
-      sees("refuses")
-      scene.is_no_squatter(peer, MUTEX)
-      peer:failed(op, "busy", 'mutex "db" is held')
-    end)
-
     -- It is asked for on a channel, whose answer comes when these locks of other callers have come and gone.
     local function is_asked_for_while(names)
       local op = mutex:acquire(0)
@@ -86,12 +56,6 @@ describe("a mutex", function ()
     it("by another caller of this session, which lets it go before the answer comes, is not squatted", function ()
       peer:failed(is_asked_for_while{ "db", "other" }, "busy", 'mutex "db" is held')
       silent()
-    end)
-
-    it("by other callers of this session, which let go more than is remembered, is not squatted", function ()
-      local names = {}
-      for i = 1, 17 do names[i] = "n" .. i end
-      peer:failed(is_asked_for_while(names), "busy")
     end)
 
     it("by a queue that is no lock, while other callers come and go: squatted", function ()
@@ -123,26 +87,6 @@ describe("a mutex", function ()
     end)
   end)
 
-  it("that is deleted under its new holder, before that one is told, is asked for again", function ()
-    local op = mutex:acquire(0)
-    local claim = claims()
-    scene.reply(peer, claim, "declared")
-    scene.is_robbed(peer, claim)
-    silent()
-    peer:pass(0.01)
-    gets(op)
-  end)
-
-  it("whose consumer is refused is deleted on another channel", function ()
-    local op = mutex:acquire(60)
-    local claim = claims()
-    scene.reply(peer, claim, "declared")
-    peer.holder:refuse(claim.channel, 403, scene.DENIED, "basic.consume")
-    peer:failed(op, "refused", '"db-mutex" could not be claimed')
-    goes(claim, peer.holder:opened())
-    assert_free()
-  end)
-
   describe("under an alarm", function ()
     it("is had, and let go without a ring", function ()
       scene.alarm(peer)
@@ -154,15 +98,6 @@ describe("a mutex", function ()
       silent()
       peer.prober:send{ channel = 0, method = "connection.unblocked" }
       scene.all_channels_are_back(peer)
-    end)
-
-    it("that begins while it is asked for is asked for by passive declares", function ()
-      local op = mutex:acquire(0)
-      scene.asks(peer, MUTEX)
-      scene.alarm(peer)
-      scene.looks_passively(peer, MUTEX, true)
-      scene.is_no_squatter(peer, MUTEX)
-      peer:failed(op, "busy")
     end)
 
     it("is blocked, if it is to be asked for by publishing", function ()
@@ -208,19 +143,6 @@ describe("a mutex", function ()
       end
     end)
 
-    it("and that its broker closes the channel of: when it is undone", function ()
-      local lock, claim = acquire()
-      peer.holder:refuse(claim.channel, 541, "INTERNAL_ERROR")
-      assert.equal("lost", select(3, lock:held()))
-      local channel = scene.deletes(peer, claim, peer.holder:opened())
-      local op = mutex:acquire(0)
-      silent()
-      peer.holder:deleted(channel)
-      peer.prober:look{}
-      scene.is_granted(peer, MUTEX)
-      assert.is_true(peer:result(op):held())
-    end)
-
     it("and that may not be deleted: is not waited for, and busy", function ()
       local claim = leaving()
       peer.holder:refuse(claim.channel, 403, scene.DENIED, "queue.delete")
@@ -242,63 +164,14 @@ describe("a mutex", function ()
       peer:failed(op, "unreachable", "within 5 s")
       peer.prober:silent()
     end)
-
-    it("and whose prober is lost meanwhile: asked for by another one, by who waits", function ()
-      for _, timeout in ipairs{ 0, 60 } do
-        open()
-        local claim = leaving()
-        local op = mutex:acquire(timeout)
-        peer.prober:down("timed out")
-        assert.is_false(op:done())
-        peer.holder:deleted(claim.channel)
-        if timeout == 0 then
-          peer:failed(op, "unreachable", "timed out")
-        else
-          peer:pass(1)
-          peer.prober:handshake()
-          gets(op)
-        end
-      end
-    end)
-
-    it("and whose prober is lost, and wanted by others, meanwhile: the same", function ()
-      local claim = leaving()
-      local op = mutex:acquire(60)
-      peer.prober:down("timed out")
-      peer:mutex("other"):acquire(60)
-      peer.holder:deleted(claim.channel)
-      assert.is_false(op:done())
-      peer:pass(1)
-      peer.prober:handshake()
-      local probes = peer.prober:probes()
-      peer.prober:answer(probes, {})
-      peer.holder:ignore()
-      assert.is_false(op:done())
-    end)
   end)
 
-  describe("held", function ()
-    for reply, text in pairs{ [404] = "NOT_FOUND - no queue 'db-mutex'", [405] = "RESOURCE_LOCKED - another's" } do
-      it(("and asked for is lost when the broker says %d"):format(reply), function ()
-        local lock, claim = acquire()
-        local op = lock:verify()
-        peer.holder:expect("queue.declare", { queue = MUTEX, passive = true, channel = claim.channel })
-        peer.holder:refuse(claim.channel, reply, text, "queue.declare")
-        peer:failed(op, "lost", 'mutex "db"', text)
-        assert.equal("lost", select(3, lock:held()))
-        goes(claim, peer.holder:opened())
-        peer:failed(lock:release(), "lost", 'mutex "db"')
-        assert_free()
-      end)
-    end
-
-    it("is let go with the session, and its ring goes out before the goodbye", function ()
-      local _, claim = acquire()
-      peer.session:close()
-      peer.holder:delete(MUTEX, claim.channel)
-      scene.rings(peer, BELL)
-      peer.holder:expect("connection.close")
-      peer.prober:expect("connection.close")
-    end)
+  it("is let go with the session, and its ring goes out before the goodbye", function ()
+    local _, claim = acquire()
+    peer.session:close()
+    peer.holder:delete(MUTEX, claim.channel)
+    scene.rings(peer, BELL)
+    peer.holder:expect("connection.close")
+    peer.prober:expect("connection.close")
   end)
 end)
