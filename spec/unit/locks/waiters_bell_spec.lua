@@ -6,8 +6,6 @@
 
 local scene = require "spec.unit.locks.rwlock_scene"
 
-local unpack = table.unpack or unpack
-
 -- How long a waiter leaves it to others when it sees it free, and then sees it free again.
 local PATIENCE = { 0.035, 0.008, 0.008 }
 
@@ -55,8 +53,7 @@ for _, kind in ipairs(kinds) do
     -- Let go, and gone. The token, if it has one, goes back then and no sooner; otherwise it is rung for.
     local function goes(lock, claim, bell, token)
       lock:release()
-      local channel = peer.holder:delete(claim.queue)
-      assert.equal(claim.channel, channel)
+      peer.holder:delete(claim.queue, claim.channel)
       if kind.is_shared then
         scene.rings(peer, kind.gate)
       elseif token then
@@ -100,78 +97,54 @@ for _, kind in ipairs(kinds) do
       return op, bell
     end
 
-    describe("arriving:", function ()
-      it("makes the bell when it has to wait, not before, and looks once more when it is there", function ()
-        local op = begin()
-        peer.holder:silent()
-        scene.finds_held(peer, kind.gate)
-        local bell = makes_bell()
-        silent()
-        peer.holder:declared(bell.channel, bell.queue)
-        silent()
-        peer.holder:consumed(bell)
-        sees("held")
-        silent()
-        assert.is_false(op:done())
-      end)
-
-      it("at once if it has to wait for others in any case: fair", function ()
-        local op = begin(60, true)
-        scene.welcome(peer, makes_bell())
-        scene.finds_held(peer, kind.gate, true)
-        -- The bell may not have been there when somebody rang.
-        sees("held")
-        silent()
-        assert.is_false(op:done())
-      end)
-
-      it("finds it free, which nobody could ring for: leaves it to others for a while, a reader does not", function ()
-        local op, bell = arrives(60)
-        scene.welcome(peer, bell)
-        for _, seconds in ipairs(kind.is_shared and {} or PATIENCE) do
-          sees("free")
-          silent()
-          peer:pass(seconds)
-        end
-        sees("free")
-        has_it(op, bell)
-        scene.all_channels_are_back(peer)
-      end)
-
-      for _, fair in ipairs{ false, true } do
-        it("finds it free and nobody else at the bell, and takes it at once" .. (fair and ": fair" or ""), function ()
-          local op = begin(60, fair)
-          local bell
-          if fair then
-            bell = makes_bell()
-            sees("free")
-            silent()
-          else
-            scene.finds_held(peer, kind.gate)
-            bell = makes_bell()
-          end
-          scene.welcome(peer, bell, true)
-          sees("free")
-          has_it(op, bell)
-          scene.all_channels_are_back(peer)
-        end)
-      end
-
-      it("loses the prober: looks on another one", function ()
-        local op, bell = arrives(60)
-        peer.prober:down("timed out")
-        scene.welcome(peer, bell)
-        assert.is_false(op:done())
-        peer:pass(1)
-        peer.prober:handshake()
-        sees("held")
-        silent()
-      end)
+    it("makes the bell when it has to wait, not before, and looks once more when it is there", function ()
+      local op = begin()
+      peer.holder:silent()
+      scene.finds_held(peer, kind.gate)
+      local bell = makes_bell()
+      silent()
+      peer.holder:declared(bell.channel, bell.queue)
+      silent()
+      peer.holder:consumed(bell)
+      sees("held")
+      silent()
+      assert.is_false(op:done())
     end)
 
-    describe("where the bell does not answer,", function ()
-      for poll, seconds in pairs{ [2] = 2, [20] = 5 } do
-        it(("looks by itself: after a poll of %d s, or the timeout of 5 s"):format(poll), function ()
+    it("makes the bell at once if it has to wait for others in any case: fair", function ()
+      local op = begin(60, true)
+      scene.welcome(peer, makes_bell())
+      scene.finds_held(peer, kind.gate, true)
+      -- The bell may not have been there when somebody rang.
+      sees("held")
+      silent()
+      assert.is_false(op:done())
+    end)
+
+    it("finds it free, which nobody could ring for: leaves it to others for a while, a reader does not", function ()
+      local op, bell = arrives(60)
+      scene.welcome(peer, bell)
+      for _, seconds in ipairs(kind.is_shared and {} or PATIENCE) do
+        sees("free")
+        silent()
+        peer:pass(seconds)
+      end
+      sees("free")
+      has_it(op, bell)
+      scene.all_channels_are_back(peer)
+    end)
+
+    it("finds it free and nobody else at the bell, and takes it at once", function ()
+      local op, bell = arrives(60)
+      scene.welcome(peer, bell, true)
+      sees("free")
+      has_it(op, bell)
+      scene.all_channels_are_back(peer)
+    end)
+
+    for poll, seconds in pairs{ [2] = 2, [20] = 5 } do
+      it(("whose bell does not answer looks by itself: after a poll of %d s, or the timeout of 5 s"):format(poll),
+        function ()
           local op, bell = arrives(nil, false, nil, poll)
           peer:pass(seconds - 0.001)
           silent()
@@ -182,115 +155,76 @@ for _, kind in ipairs(kinds) do
           assert.is_true(is_noted())
           assert.is_false(op:done())
         end)
-      end
+    end
 
-      it("takes what is free, does not keep the bell, and asks for it no more, for a while", function ()
-        local op, bell = arrives(nil, false, nil, 1)
-        peer:pass(1)
-        peer.holder:closes(bell.channel)
-        for round = 1, 2 do
-          sees("free", round == 1 or not kind.is_shared)
+    for method, text in pairs{ ["queue.declare"] = "PRECONDITION_FAILED - inequivalent arg 'x-expires'",
+      ["basic.consume"] = scene.DENIED } do
+      it(("whose bell is refused (%s) looks once more, and then from time to time; people are told"):format(method),
+        function ()
+          local op, bell = arrives(60)
+          while peer.session:news() do end
+          if method ~= "queue.declare" then peer.holder:declared(bell.channel, bell.queue) end
+          peer.holder:refuse(bell.channel, method == "queue.declare" and 406 or 403, text, method)
+          sees("held")
+          silent()
+          assert.is_true(is_noted())
+          peer:pass(5)
+          sees("free")
           local claim = claims()
-          local lock = gets(op)
-          scene.tell(peer, claim, "amqplocks.waiting")
-          silent()
-          goes(lock, claim)
-          if round == 1 then op = begin(60) end
-        end
-        scene.all_channels_are_back(peer)
-      end)
-    end)
-
-    describe("where the bell is refused", function ()
-      local refusals = {
-        { "queue.declare", 403, scene.DENIED }, { "queue.declare", 405, "RESOURCE_LOCKED" },
-        { "queue.declare", 406, "PRECONDITION_FAILED - inequivalent arg 'x-expires'" },
-        { "basic.consume", 403, scene.DENIED }, { "basic.consume", 404, "NOT_FOUND - no queue" },
-      }
-      for _, refusal in ipairs(refusals) do
-        local method, reply, text = unpack(refusal)
-        it(("(%s, %d): looks once more, and then from time to time; people are told"):format(method, reply),
-          function ()
-            local op, bell = arrives(60)
-            while peer.session:news() do end
-            if method ~= "queue.declare" then peer.holder:declared(bell.channel, bell.queue) end
-            peer.holder:refuse(bell.channel, reply, text, method)
-            sees("held")
-            silent()
-            assert.is_true(is_noted())
-            peer:pass(5)
-            sees("free")
-            local claim = claims()
-            goes(gets(op), claim)
-            scene.all_channels_are_back(peer)
-          end)
-      end
-    end)
-
-    describe("at rest:", function ()
-      it("looks by passive declares under an alarm", function ()
-        local op, bell = wait(60)
-        scene.alarm(peer)
-        silent()
-        local token = scene.deliver(peer, bell)
-        scene.looks_passively(peer, kind.gate, true)
-        peer:pass(0.002)
-        scene.looks_passively(peer, kind.gate, false)
-        claims()
-        if kind.is_shared then scene.returns(peer, bell, token) end
-        gets(op)
-        silent()
-      end)
-
-      it("has the bell deleted under it: makes another one, and looks until that is there", function ()
-        local op, bell = wait(60)
-        scene.is_robbed(peer, bell)
-        local again = makes_bell()
-        local probe = scene.asks(peer, kind.gate, true)
-        scene.welcome(peer, again)
-        peer.prober:answer({ probe }, { kind.gate })
-        sees("held") -- somebody may have rung when there was no bell
-        silent()
-        local token = scene.deliver(peer, again)
-        has_its_turn(op, again, token)
-      end)
-
-      it("has its channel closed under it: the same", function ()
-        local op, bell = wait(60)
-        scene.deliver(peer, bell)
-        sees("held")
-        peer.holder:refuse(bell.channel, 406, "PRECONDITION_FAILED - delivery acknowledgement timed out")
-        local again = makes_bell()
-        sees("held")
-        scene.welcome(peer, again)
-        sees("held")
-        silent()
-        assert.is_false(op:done())
-      end)
-
-      it("says that it is free, and what becomes of that, and nothing of others where there are none", function ()
-        local op, bell = arrives(60)
-        scene.welcome(peer, bell, true)
-        sees("held")
-        scene.deliver(peer, bell)
-        sees("free")
-        assert.equal(kind.is_shared and "no writer holds the lock, and it is being claimed"
-          or "it is free, and being claimed", select(2, op:waiting()))
-        claims()
-        gets(op)
-      end)
-
-      it("has no more time, or is abandoned: consumes no longer, and says why", function ()
-        for _, is_abandoned in ipairs{ false, true } do
-          open()
-          local op, bell = wait(2)
-          if is_abandoned then op:drop() else peer:pass(2) end
-          if not is_abandoned then peer:failed(op, "timeout", kind.words) end
-          scene.cancels(peer, bell)
-          silent()
+          goes(gets(op), claim)
           scene.all_channels_are_back(peer)
-        end
-      end)
+        end)
+    end
+
+    it("at rest looks by passive declares under an alarm", function ()
+      local op, bell = wait(60)
+      scene.alarm(peer)
+      silent()
+      local token = scene.deliver(peer, bell)
+      scene.looks_passively(peer, kind.gate, true)
+      peer:pass(0.002)
+      scene.looks_passively(peer, kind.gate, false)
+      claims()
+      if kind.is_shared then scene.returns(peer, bell, token) end
+      gets(op)
+      silent()
+    end)
+
+    it("at rest has the bell deleted under it: makes another one, and looks until that is there", function ()
+      local op, bell = wait(60)
+      scene.is_robbed(peer, bell)
+      local again = makes_bell()
+      local probe = scene.asks(peer, kind.gate, true)
+      scene.welcome(peer, again)
+      peer.prober:answer({ probe }, { kind.gate })
+      sees("held") -- somebody may have rung when there was no bell
+      silent()
+      local token = scene.deliver(peer, again)
+      has_its_turn(op, again, token)
+    end)
+
+    it("at rest says that it is free, and what becomes of that, and nothing of others where there are none", function ()
+      local op, bell = arrives(60)
+      scene.welcome(peer, bell, true)
+      sees("held")
+      scene.deliver(peer, bell)
+      sees("free")
+      assert.equal(kind.is_shared and "no writer holds the lock, and it is being claimed"
+        or "it is free, and being claimed", select(2, op:waiting()))
+      claims()
+      gets(op)
+    end)
+
+    it("at rest has no more time, or is abandoned: consumes no longer, and says why", function ()
+      for _, is_abandoned in ipairs{ false, true } do
+        open()
+        local op, bell = wait(2)
+        if is_abandoned then op:drop() else peer:pass(2) end
+        if not is_abandoned then peer:failed(op, "timeout", kind.words) end
+        scene.cancels(peer, bell)
+        silent()
+        scene.all_channels_are_back(peer)
+      end
     end)
   end)
 end
@@ -335,16 +269,5 @@ describe("a writer that waited in line", function ()
     peer:pass(2)
     peer:failed(op, "timeout", "a reader holds the lock")
     leaves()
-  end)
-
-  it("has the door deleted under it: its token goes back, and it lines up again", function ()
-    scene.is_robbed(peer, door)
-    scene.returns(peer, bell, token)
-    peer:pass(0.01)
-    scene.welcome(peer, scene.makes_bell(peer, BELL))
-    scene.looks(peer, DOOR, "held", true)
-    if peer.prober:next() ~= "nothing" then scene.looks(peer, DOOR, "held", true) end
-    scene.silent(peer)
-    assert.is_false(op:done())
   end)
 end)
