@@ -164,8 +164,6 @@ describe("an acquire asks for", function ()
 end)
 
 describe("an acquire", function ()
-  local function searches(...) return scene.searches(nil, ...) end
-
   -- What is there at the one look, what of it is asked for again, and what becomes of it.
   local cases = {
     { "is busy once, looking once", row(3, "all"), "busy", 'all 3 slots of "images" are held' },
@@ -194,7 +192,7 @@ describe("an acquire", function ()
   for _, case in ipairs(cases) do
     local title, seen, outcome, words = unpack(case)
     it(title, function ()
-      local peer, op = searches(seen, 0)
+      local peer, op = scene.searches(nil, seen, 0)
       if case.again then peer.holder:again(case.again, case.down) end
       if type(outcome) == "number" then
         gets(peer, op, outcome)
@@ -208,34 +206,12 @@ describe("an acquire", function ()
   end
 
   it("waits for slots whose node is down if it waits at all, and looks again", function ()
-    local peer, op = searches({}, 60)
+    local peer, op = scene.searches(nil, {}, 60)
     peer.holder:again({ "images-1-A" }, { ["images-1-A"] = "down" })
     assert.is_false(op:done())
     peer:live(10, function () return peer.prober:next() ~= "nothing" end)
     peer.prober:look{ "images-1-A" }
     gets(peer, op, 1)
-  end)
-
-  it("looks on behind slots whose node is down, and may lose the prober there if it waits", function ()
-    local peer = Peer.open()
-    local op = peer:semaphore("images"):acquire(60)
-    local queues = row(17, "all")
-    table.remove(queues, 3)  -- 2-A
-    for _, is_lost in ipairs{ true, false } do
-      peer.prober:look(queues)
-      peer.holder:again({ "images-2-A" }, { ["images-2-A"] = "down" })
-      local probes = peer.prober:probes()
-      assert.equal("images-17-A", probes[1].queue)
-      if is_lost then
-        peer.prober:down("timed out")
-        assert.is_false(op:done())
-        peer:live(10, function () return peer.prober:due() end)
-        peer.prober:handshake()
-      else
-        peer.prober:answer(probes, { "images-17-A" })
-      end
-    end
-    gets(peer, op, 17)
   end)
 
   it("is a deadlock where all slots are its own connection's, unless there is one whose node is down", function ()
@@ -253,7 +229,7 @@ describe("an acquire", function ()
   describe("that asks once more whether a slot is there", function ()
     -- Returns peer, op, the passive declare.
     local function asks_again(timeout)
-      local peer, op = searches({}, timeout)
+      local peer, op = scene.searches(nil, {}, timeout)
       peer.holder:opened()
       return peer, op, peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true })
     end
@@ -279,7 +255,7 @@ describe("an acquire", function ()
     end)
 
     it("decides nothing when one of them in a gap is not answered for, whatever the others are", function ()
-      local peer, op = searches({ "images-1-A", "images-1-B", "images-4-A" }, 0)
+      local peer, op = scene.searches(nil, { "images-1-A", "images-1-B", "images-4-A" }, 0)
       local looks = {}
       for i = 1, 2 do
         peer.holder:opened()
@@ -323,94 +299,11 @@ describe("an acquire", function ()
       peer.holder:again({ "images-1-A" }, { ["images-1-A"] = "down" })
       gets(peer, op, 4)
     end)
-
-    it("asks once more for the first, and for a gap behind, each in its turn", function ()
-      local peer, op = begins_at(3)
-      peer.prober:look{ "images-3-A", "images-3-B", "images-5-A" }
-      peer.holder:again({ "images-1-A" }, { ["images-1-A"] = "down" })
-      assert.is_false(op:done())
-      peer.holder:again({ "images-4-A" }, { ["images-4-A"] = "down" })
-      gets(peer, op, 5)
-    end)
-
-    it("takes nothing where the question for the first is denied", function ()
-      local peer, op = begins_at(3)
-      peer.prober:look{ "images-3-A" }
-      local look = peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true })
-      peer.holder:refuse(look.channel, 403, "ACCESS_REFUSED - access to queue refused", "queue.declare")
-      peer:failed(op, "refused", "access to queue")
-      peer.holder:silent()
-    end)
-
-    it("and asks by passive declares takes one, whatever is not answered behind it", function ()
-      local peer = Peer.open()
-      local semaphore = peer:semaphore("images", { probe = "passive", strategy = "last" })
-      local states = { ["images-1-A"] = true, ["images-1-B"] = 405, ["images-2-A"] = true, ["images-3-A"] = 541 }
-      for _ = 1, 2 do
-        local op, looks = semaphore:acquire(0), {}
-        repeat
-          while peer.holder:next() ~= "nothing" do
-            if peer.holder:next() == "channel.open" then peer.holder:opened() end
-            if not peer.holder.frames[1].passive then break end
-            table.insert(looks, peer.holder:expect("queue.declare"))
-          end
-          local look = table.remove(looks, 1)
-          if look and states[look.queue] == true then
-            peer.holder:declared(look.channel, look.queue)
-          elseif look then
-            peer.holder:refuse(look.channel, states[look.queue] or 404, "NOT_FOUND - no queue", "queue.declare")
-          end
-        until not look
-        has(peer, op, 2)
-      end
-    end)
-
-    it("loses the prober where it would go round: unreachable, and the next begins cleanly", function ()
-      local peer, semaphore = held_before("last", 2, 2)
-      local op = semaphore:acquire(0)
-      local probes = peer.prober:probes()  -- 2-A, 2-B, 3-A, …
-      peer.prober:answer({ unpack(probes, 1, 3) }, { "images-2-A", "images-2-B" })
-      peer.prober:down("timed out")
-      peer:failed(op, "unreachable", "timed out")
-      semaphore:acquire(0)
-      peer.prober:handshake()
-      assert.equal("channel.open", peer.prober:next())
-    end)
-
-    it("loses the prober while it asks once more, and somebody else begins: it waits for another", function ()
-      local peer, semaphore = held_before("last", 2, 2)
-      local op = semaphore:acquire(60)
-      for _ = 1, 2 do peer.prober:look{ "images-2-A", "images-2-B" } end -- two slots, and then more
-      local look = peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true })
-      peer.prober:down("timed out")
-      peer:semaphore("other", { probe = "passive" }):acquire(0):drop()
-      peer.holder:ignore()
-      peer.holder:declared(look.channel, look.queue)
-      assert.is_false(op:done())
-      peer:live(10, function () return peer.prober:due() end)
-      peer.prober:handshake()
-      peer.holder:ignore()
-      peer.prober:look(row(2))
-      gets(peer, op, 2)
-    end)
   end)
 
   describe("that begins by chance", function ()
     -- The slot at which an acquire begins: the first that is asked for.
     local function start_of(queues) return tonumber(queues[1]:match("%-(%d+)%-A$")) end
-
-    it("begins farther and farther on, where it has not seen the end of the row", function ()
-      local peer, semaphore = held_before("random", 100, 16)
-      local farthest = 1
-      for _ = 1, 60 do
-        local op = semaphore:acquire(0)
-        local start = start_of(peer.prober:look(row(100)))
-        has(peer, op, start)
-        assert.is_true(start <= farthest + 15)
-        farthest = math.max(farthest, start)
-      end
-      assert.is_true(farthest > 60)
-    end)
 
     it("begins among those in a row, whatever is seen behind a gap", function ()
       local peer, semaphore = held_before("random", 2, 2)
@@ -451,25 +344,6 @@ describe("an acquire", function ()
       peer.prober:answer(probes, seen)
       peer:failed(op, "unreachable", "timed out")
       peer.prober:silent()
-      op = peer:semaphore("images"):acquire(0)
-      peer.holder:handshake()
-      peer.prober:look(row(1))
-      assert.equal(1, peer.holder:expect("channel.open").channel)
-      assert.is_false(op:done())
-    end
-  end)
-
-  it("loses the holder while it looks, and somebody else connects it again: no lock comes of it", function ()
-    for _, steps in ipairs{ {}, { "attach" }, { "greeted" }, { "tuned" } } do
-      local peer = Peer.open()
-      local op = peer:semaphore("images"):acquire(0)
-      local probes = peer.prober:probes()
-      peer.holder:down("timed out")
-      local other = peer.session:open()
-      if steps[1] then peer.holder[steps[1]](peer.holder) end
-      peer.prober:answer(probes, row(1))
-      peer:failed(op, "unreachable")
-      assert.is_false(other:done())
     end
   end)
 
