@@ -55,21 +55,6 @@ describe("a reader", function ()
     scene.has(peer, op, claim, "read")
   end)
 
-  it("is in when all four replies are there, in any order", function ()
-    for _, order in ipairs(scene.orders{ "declared", "bound", "through", "consumed" }) do
-      open()
-      local op = rwlock:read(0)
-      local claim = steps_in()
-      for i, reply in ipairs(order) do
-        assert.is_false(op:done(), table.concat(order, ", ") .. ": too early")
-        scene.reply(peer, claim, reply)
-        assert.equal(i == 4, op:done())
-      end
-      assert.is_true(peer:result(op):held())
-      silent()
-    end
-  end)
-
   describe("that finds the door shut behind its claim", function ()
     it("steps back: deletes what may be left on another channel, and only then tells the writer", function ()
       local op = rwlock:read(0)
@@ -162,7 +147,11 @@ describe("a reader", function ()
 
   it("that is inside has its queue deleted by somebody: lost, and the writer is told", function ()
     local lock, claim = read()
-    scene.loses(peer, lock, claim, 'the read lock on "db"')
+    scene.rob(peer, claim)
+    local held, message, code = lock:held()
+    assert.same({ false, "lost" }, { held, code })
+    assert.matches('^lost: the read lock on "db": its queue was deleted', message)
+    peer.holder:closes(claim.channel)
     scene.rings(peer, DOOR)
   end)
 

@@ -25,8 +25,6 @@ function scene.alarm(peer)
   peer.prober:send{ channel = 0, method = "connection.blocked", reason = "memory" }
 end
 
--- Looks -------------------------------------------------------------------------------------------------------------
-
 --- The core asks whether `queue`, a gate, is there, which it does not answer yet. `waits`: with the word that somebody
 -- waits. Returns the probe.
 function scene.asks(peer, queue, waits)
@@ -37,10 +35,10 @@ function scene.asks(peer, queue, waits)
   return probes[1]
 end
 
---- The core asks, and the gate is "free", "held" by somebody, or "refuses".
+--- The core asks, and the gate is "free", or "held" by somebody.
 function scene.looks(peer, queue, state, waits)
   local probe = scene.asks(peer, queue, waits)
-  peer.prober:answer({ probe }, state == "held" and { queue } or state == "refuses" and { [queue] = "nack" } or {})
+  peer.prober:answer({ probe }, state == "held" and { queue } or {})
 end
 
 --- The core asks by a passive declare: the gate is held by somebody, or free.
@@ -62,8 +60,6 @@ function scene.finds_held(peer, queue, waits)
   scene.looks(peer, queue, "held", waits)
   scene.is_no_squatter(peer, queue)
 end
-
--- Claims ------------------------------------------------------------------------------------------------------------
 
 --- The core claims a gate. Returns a claim with the replies it waits for, as RabbitMQ orders them.
 function scene.claim(peer, queue)
@@ -151,7 +147,6 @@ function scene.has(peer, op, claim, kind)
   scene.silent(peer)
 end
 
---- The core is told that somebody was faster.
 function scene.is_late(peer, claim) peer.holder:refuse(claim.channel, 405, scene.LOCKED, "queue.declare") end
 
 --- The core deletes a claim's queue on the claim's channel, or another one, which is not answered yet. Returns the
@@ -171,13 +166,6 @@ function scene.goes(peer, claim, bell, channel)
   scene.silent(peer)
 end
 
---- A lock is dropped: `bell` is rung, and all channels are back.
-function scene.leaves_nothing(peer, lock, claim, bell)
-  lock:drop()
-  scene.goes(peer, claim, bell)
-  scene.all_channels_are_back(peer)
-end
-
 --- All orders of a list.
 function scene.orders(list)
   if #list == 0 then return { {} } end
@@ -190,7 +178,6 @@ function scene.orders(list)
   return all
 end
 
---- Somebody deletes a claim's queue.
 function scene.rob(peer, claim)
   peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag, no_wait = true }
 end
@@ -201,22 +188,11 @@ function scene.is_robbed(peer, claim)
   peer.holder:closes(claim.channel)
 end
 
---- Somebody deletes a lock's queue: it is lost, as it says, and its channel closed.
-function scene.loses(peer, lock, claim, what)
-  scene.rob(peer, claim)
-  local held, message, code = lock:held()
-  assert.same({ false, "lost" }, { held, code })
-  assert.equal(("lost: %s: its queue was deleted, but not by this client"):format(what), message)
-  peer.holder:closes(claim.channel)
-end
-
 --- A message arrives in a claim's queue: "amqplocks.token", "amqplocks.waiting", "amqplocks.revoke".
 function scene.tell(peer, claim, type)
   peer.holder:send(frames.encode_content({ channel = claim.channel, method = "basic.deliver",
     consumer_tag = claim.tag, delivery_tag = 1, exchange = "", routing_key = claim.queue }, { type = type }, ""))
 end
-
--- The writer, behind the door --------------------------------------------------------------------------------------
 
 --- The core asks who reads, and whether what nobody can be bound with goes anywhere; and, if it is sure by now, whether
 -- the `door` is still there, which is not answered yet. Returns the probes.
@@ -240,7 +216,6 @@ function scene.count(peer, somebody, door)
   peer.prober:answer(probes, somebody == "nack" and { ["db-readers"] = "nack" } or somebody and { "db-readers" } or {})
 end
 
---- The core makes a write of its own, and counts.
 function scene.makes_sure(peer, door, somebody)
   peer.prober:barrier()
   scene.count(peer, somebody, door)
@@ -251,8 +226,6 @@ function scene.writes(peer, op, door)
   scene.makes_sure(peer, door)
   return peer:result(op)
 end
-
--- The bell ----------------------------------------------------------------------------------------------------------
 
 --- The core makes the bell `queue` and consumes from it on a channel of its own. Returns { channel, tag, queue }.
 function scene.makes_bell(peer, queue, priority)
@@ -311,8 +284,6 @@ function scene.rings(peer, ...)
   assert.same({ ... }, names)
   peer.prober:answer(probes, {})
 end
-
--- Anywhere ----------------------------------------------------------------------------------------------------------
 
 function scene.silent(peer)
   peer.holder:silent()
