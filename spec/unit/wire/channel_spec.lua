@@ -4,88 +4,71 @@
 local Peer = require "spec.support.peer"
 
 describe("channels", function ()
-  local function open(limits) return Peer.open(nil, nil, limits) end
+  local peer
 
-  local function release(peer, lock, claim)
+  before_each(function () peer = Peer.open() end)
+
+  local function release(lock, claim)
     local op = lock:release()
     peer.holder:delete(claim.queue, claim.channel)
     assert.is_true(peer:result(op))
   end
 
   -- An acquire of `semaphore` as far as its claim. `peer:acquire`, in contrast, is a claim granted.
-  local function claim(peer, semaphore)
+  local function claim(semaphore)
     local op = peer:semaphore(semaphore, { max_attempts = 1 }):acquire(0)
     peer.prober:look{ semaphore .. "-1-A" }
     return op, peer.holder:claim(semaphore .. "-1-B", semaphore .. "-1-A")
   end
 
-  it("are used again after a release, the last one first, without being opened again", function ()
-    local peer = open()
-    local one, first = peer:acquire("one")
-    local other, second = peer:acquire("other")
-    assert.same({ 1, 2 }, { first.channel, second.channel })
-    release(peer, one, first)
-    release(peer, other, second)
-    for _, number in ipairs{ 2, 1 } do
-      claim(peer, "new" .. number)
-      peer.holder:silent()
-    end
+  it("are used again after a release, without being opened again", function ()
+    local lock, first = peer:acquire("one")
+    release(lock, first)
+    assert.equal(first.channel, select(2, claim("new")).channel)
+    peer.holder:silent()
     local op = peer:semaphore("third"):acquire(0)
     peer.prober:look{ "third-1-A" }
-    peer.holder:expect("channel.open", { channel = 3 })
+    assert.are_not.equal(first.channel, peer.holder:expect("channel.open").channel)
     assert.is_false(op:done())
   end)
 
   it("do not go back to the pool while an answer is still to come", function ()
-    local peer = open()
     local op = peer:semaphore("images"):acquire(0)
     peer.prober:look{ "images-1-A" }
     peer.holder:expect("channel.open", { channel = 1 })  -- and no answer
     local held = peer.holder:claim("images-1-B", "images-1-A")
     peer.holder:grant(held)
     local lock = peer:result(op)
-    release(peer, lock, held)
+    release(lock, held)
     peer.holder:expect("channel.close", { channel = 1, reply_code = 200 })
   end)
 
   describe("being closed", function ()
     -- Channel 1 has been closed by the core, which was told nothing yet.
-    local function closing()
-      local peer = open()
+    before_each(function ()
       local lock, held = peer:acquire("images")
       peer.holder:send{ channel = 1, method = "basic.cancel", consumer_tag = held.tag }
       assert.is_false(lock:held())
       peer.holder:expect("channel.close", { channel = 1 })
-      return peer
-    end
-
-    it("have their number used again only after close-ok", function ()
-      local peer = closing()
-      assert.equal(2, select(2, claim(peer, "one")).channel)
-      peer.holder:send{ channel = 1, method = "channel.close-ok" }
-      assert.equal(1, select(2, claim(peer, "other")).channel)
     end)
 
-    it("have what still comes on them ignored", function ()
-      local peer = closing()
+    it("have what still comes on them ignored, and their number used again only after close-ok", function ()
       peer.holder:declared(1, "images-1-B")
       peer.holder:send({ channel = 1, method = "basic.deliver", consumer_tag = "x" },
         { channel = 1, header = true, class = 60, size = 2 }, { channel = 1, body = "hi" })
+      assert.equal(2, select(2, claim("one")).channel)
       peer.holder:send{ channel = 1, method = "channel.close-ok" }
-      assert.equal("open", peer.holder:state())
-      peer.holder:silent()
+      assert.equal(1, select(2, claim("other")).channel)
     end)
 
     it("from both sides at once answer the broker, and wait for their own answer", function ()
-      local peer = closing()
       peer.holder:refuse(1, 406, "PRECONDITION_FAILED - timeout")
-      assert.equal(2, select(2, claim(peer, "one")).channel)
+      assert.equal(2, select(2, claim("one")).channel)
       peer.holder:send{ channel = 1, method = "channel.close-ok" }
-      assert.equal(1, select(2, claim(peer, "other")).channel)
+      assert.equal(1, select(2, claim("other")).channel)
     end)
 
     it("take nothing more once that is settled: protocol", function ()
-      local peer = closing()
       peer.holder:send{ channel = 1, method = "channel.close-ok" }
       peer.holder:send{ channel = 1, method = "basic.qos-ok" }
       assert.equal("down", peer.holder:state())
@@ -93,10 +76,9 @@ describe("channels", function ()
   end)
 
   it("closed by the broker while they lie in the pool are not used again", function ()
-    local peer = open()
     local _, keep = peer:acquire("keep")
     local lock, held = peer:acquire("images")
-    release(peer, lock, held)
+    release(lock, held)
     peer.holder:refuse(held.channel, 541, "INTERNAL_ERROR")
     local op = peer:semaphore("other"):acquire(0)
     peer.prober:look{ "other-1-A" }
@@ -113,7 +95,6 @@ describe("channels", function ()
     end
 
     it("are not answered again, and no lock is at stake", function ()
-      local peer = open()
       local lock = peer:acquire("keep")
       peer:semaphore("images", { bell = true }):acquire(60)
       local bell = peer.holder:opened()
@@ -126,7 +107,6 @@ describe("channels", function ()
     end)
 
     it("mean nothing to whoever opens that number again", function ()
-      local peer = open()
       local lock, held = peer:acquire("keep")
       peer.holder:send(close(held.channel))
       assert.equal("lost", select(3, lock:held()))
@@ -143,9 +123,8 @@ describe("channels", function ()
   end)
 
   it("in the pool may still get what belongs to whom they served before", function ()
-    local peer = open()
     local lock, held = peer:acquire("images")
-    release(peer, lock, held)
+    release(lock, held)
     peer.holder:send({ channel = held.channel, method = "basic.cancel", consumer_tag = held.tag },
       { channel = held.channel, method = "basic.deliver", consumer_tag = held.tag },
       { channel = held.channel, header = true, class = 60, size = 0 })
@@ -156,11 +135,10 @@ describe("channels", function ()
   end)
 
   it("are kept open for later, sixteen of them, and no more", function ()
-    local peer = open()
     local locks, claims, closed = {}, {}, 0
     for i = 1, 20 do locks[i], claims[i] = peer:acquire("s" .. i) end
     for i = 1, 20 do
-      release(peer, locks[i], claims[i])
+      release(locks[i], claims[i])
       if peer.holder:next() == "channel.close" then
         peer.holder:expect("channel.close", { channel = claims[i].channel })
         closed = closed + 1
@@ -172,7 +150,7 @@ describe("channels", function ()
 
   describe("all in use", function ()
     it("are a limit, told at once, and nothing is written", function ()
-      local peer = open{ channel_max = 2 }
+      peer = Peer.open(nil, nil, { channel_max = 2 })
       local one, first = peer:acquire("one")
       local other = peer:acquire("other")
       local op = peer:semaphore("images"):acquire(0)
@@ -180,14 +158,14 @@ describe("channels", function ()
       peer:failed(op, "limit", "all 2 channels")
       peer.holder:silent()
       assert.same({ true, true }, { (one:held()), (other:held()) })
-      release(peer, one, first)
+      release(one, first)
       local lock, third = peer:acquire("images")
       assert.is_true(lock:held())
       assert.equal(first.channel, third.channel)
     end)
 
     it("on the prober are a limit too", function ()
-      local peer = Peer.open(nil, { heartbeat = 10 }, { channel_max = 1 })
+      peer = Peer.open(nil, { heartbeat = 10 }, { channel_max = 1 })
       local op = peer.session:administer("create", "images", {}, 1)
       local mutex = peer.holder:claim("images-admin")
       local look = peer:semaphore("images"):acquire(0)
@@ -197,16 +175,8 @@ describe("channels", function ()
       assert.is_false(look:done())
     end)
 
-    it("on the prober are a limit for probes as well", function ()
-      local peer = Peer.open(nil, nil, { channel_max = 1 })
-      peer.session:administer("create", "images", {}, 1)
-      peer.holder:grant(peer.holder:claim("images-admin"))
-      assert.equal("channel.open", peer.prober:next())  -- for the barrier
-      peer:failed(peer:semaphore("images"):acquire(0), "limit", "no channel is left")
-    end)
-
     it("let certainty end, as there is none for the pulse", function ()
-      local peer = Peer.open(nil, { heartbeat = 10 }, { channel_max = 1 })
+      peer = Peer.open(nil, { heartbeat = 10 }, { channel_max = 1 })
       local lock = peer:acquire("images")
       for _ = 1, 4 do
         peer.holder:send{ channel = 0, heartbeat = true }
@@ -217,7 +187,6 @@ describe("channels", function ()
   end)
 
   it("closed by an answer that was not asked for bring the link down: protocol", function ()
-    local peer = open()
     local lock, held = peer:acquire("images")
     peer.holder:send{ channel = held.channel, method = "channel.close-ok" }
     assert.equal("down", peer.holder:state())

@@ -5,8 +5,6 @@ local Peer = require "spec.support.peer"
 
 local frames = require "spec.support.frames"
 
-local unpack = table.unpack or unpack
-
 -- connection.close
 local function close(reply_code, reply_text)
   return { channel = 0, method = "connection.close", reply_code = reply_code, reply_text = reply_text }
@@ -15,216 +13,183 @@ end
 local HEARTBEAT = { channel = 0, heartbeat = true }
 
 describe("a handshake", function ()
-  local function new(settings) return Peer.new(nil, settings) end
-
   local function opening(settings)
-    local peer = new(settings)
+    local peer = Peer.new(nil, settings)
     return peer, peer.session:open()
   end
 
-  describe("shaking hands", function ()
-    it("sends header, start-ok, then tune-ok and open in one go", function ()
-      local peer, op = opening{ url = "amqp://me:secret@host/jobs", name = "worker" }
-      local holder = peer.holder
-      holder:attach()
-      holder:expect("protocol header", { protocol = "0-9-1" })
-      holder:silent()
-      holder:send(holder.start())
-      local ok = holder:expect("connection.start-ok", { channel = 0, mechanism = "PLAIN", response = "\0me\0secret",
-        locale = "en_US" })
-      assert.equal("worker holder", ok.client_properties.connection_name)
-      assert.same({ authentication_failure_close = true, ["basic.nack"] = true, ["connection.blocked"] = true,
-        consumer_cancel_notify = true, publisher_confirms = true }, ok.client_properties.capabilities)
-      holder:silent()
-      holder:send{ channel = 0, method = "connection.tune", channel_max = 2047, frame_max = 131072, heartbeat = 60 }
-      holder:expect("connection.tune-ok")
-      holder:expect("connection.open", { virtual_host = "jobs" })
-      holder:silent()
-      assert.is_false(op:done())
-      holder:send{ channel = 0, method = "connection.open-ok" }
-      assert.is_true(peer:result(op))
-      holder:silent()
-    end)
-
-    it("asks the broker for no version, and reads one of two numbers", function ()
-      for _, version in ipairs{ false, 3, "three", "3.10", ("9"):rep(100) } do
-        local peer = opening()
-        peer.holder:attach()
-        peer.holder:send(peer.holder.start{ server_properties = { version = version or nil, versions = "4" } })
-        peer.holder:expect("protocol header")
-        peer.holder:expect("connection.start-ok")
-      end
-      assert.is_true(Peer.open(nil, nil, { version = "3.10" }):acquire("images"):held()) -- with a bolt
-    end)
-
-    it("names the prober so", function ()
-      local peer = new{ name = "worker" }
-      assert.equal("worker prober", peer.prober:greeted().client_properties.connection_name)
-    end)
-
-    it("takes EXTERNAL if told to", function ()
-      local peer = opening{ url = "amqp://host?auth_mechanism=external" }
-      peer.holder:attach()
-      peer.holder:expect("protocol header")
-      peer.holder:send(peer.holder.start{ mechanisms = "EXTERNAL PLAIN" })
-      peer.holder:expect("connection.start-ok", { mechanism = "EXTERNAL", response = "" })
-    end)
-
-    it("agrees on the limits: the lower number of channels, and the broker's frames", function ()
-      for _, row in ipairs{ -- channel_max, frame_max: the broker's, and what is agreed on
-        { { 64, 8192 }, { 64, 8192 } }, { { 65535, 8192 }, { 2047, 8192 } }, { { 0, 4096 }, { 2047, 4096 } },
-        { { 2047, 131072 }, { 2047, 131072 } }, { { 2047, 1048576 }, { 2047, 1048576 } },
-      } do
-        local ok = new().holder:tuned{ channel_max = row[1][1], frame_max = row[1][2] }
-        assert.same(row[2], { ok.channel_max, ok.frame_max })
-      end
-    end)
+  it("sends header, start-ok, then tune-ok and open in one go", function ()
+    local peer, op = opening{ url = "amqp://me:secret@host/jobs", name = "worker" }
+    local holder = peer.holder
+    holder:attach()
+    holder:expect("protocol header", { protocol = "0-9-1" })
+    holder:silent()
+    holder:send(holder.start())
+    local ok = holder:expect("connection.start-ok", { channel = 0, mechanism = "PLAIN", response = "\0me\0secret",
+      locale = "en_US" })
+    assert.equal("worker holder", ok.client_properties.connection_name)
+    assert.same({ authentication_failure_close = true, ["basic.nack"] = true, ["connection.blocked"] = true,
+      consumer_cancel_notify = true, publisher_confirms = true }, ok.client_properties.capabilities)
+    holder:silent()
+    holder:send{ channel = 0, method = "connection.tune", channel_max = 2047, frame_max = 131072, heartbeat = 60 }
+    holder:expect("connection.tune-ok")
+    holder:expect("connection.open", { virtual_host = "jobs" })
+    holder:silent()
+    assert.is_false(op:done())
+    holder:send{ channel = 0, method = "connection.open-ok" }
+    assert.is_true(peer:result(op))
+    holder:silent()
   end)
 
-  describe("refused", function ()
-    it("because of the password: auth, and the password is not told", function ()
-      local peer, op = opening{ url = "amqp://me:secret@host" }
-      peer.holder:greeted()
-      peer.holder:send(close(403, "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN."))
-      local message = peer:failed(op, "auth", "Login was refused")
-      assert.is_nil(message:find("secret", 1, true))
-    end)
+  it("asks the broker for no version, and reads one of two numbers", function ()
+    for _, version in ipairs{ false, 3, "three", "3.10", ("9"):rep(100) } do
+      local peer = opening()
+      peer.holder:attach()
+      peer.holder:send(peer.holder.start{ server_properties = { version = version or nil, versions = "4" } })
+      peer.holder:expect("protocol header")
+      peer.holder:expect("connection.start-ok")
+    end
+    assert.is_true(Peer.open(nil, nil, { version = "3.10" }):acquire("images"):held()) -- with a bolt
+  end)
 
-    it("because there is no such mechanism: auth", function ()
+  it("names the prober so", function ()
+    local peer = Peer.new(nil, { name = "worker" })
+    assert.equal("worker prober", peer.prober:greeted().client_properties.connection_name)
+  end)
+
+  it("takes EXTERNAL if told to", function ()
+    local peer = opening{ url = "amqp://host?auth_mechanism=external" }
+    peer.holder:attach()
+    peer.holder:expect("protocol header")
+    peer.holder:send(peer.holder.start{ mechanisms = "EXTERNAL PLAIN" })
+    peer.holder:expect("connection.start-ok", { mechanism = "EXTERNAL", response = "" })
+  end)
+
+  it("agrees on the limits: the lower number of channels, and the broker's frames", function ()
+    for _, row in ipairs{ -- channel_max, frame_max: the broker's, and what is agreed on
+      { { 64, 8192 }, { 64, 8192 } }, { { 65535, 8192 }, { 2047, 8192 } }, { { 0, 4096 }, { 2047, 4096 } },
+      { { 2047, 131072 }, { 2047, 131072 } }, { { 2047, 1048576 }, { 2047, 1048576 } },
+    } do
+      local ok = Peer.new().holder:tuned{ channel_max = row[1][1], frame_max = row[1][2] }
+      assert.same(row[2], { ok.channel_max, ok.frame_max })
+    end
+  end)
+
+  it("is refused because of the password: auth, and the password is not told", function ()
+    local peer, op = opening{ url = "amqp://me:secret@host" }
+    peer.holder:greeted()
+    peer.holder:send(close(403, "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN."))
+    local message = peer:failed(op, "auth", "Login was refused")
+    assert.is_nil(message:find("secret", 1, true))
+  end)
+
+  it("is refused because there is no such mechanism: auth", function ()
+    local peer, op = opening()
+    peer.holder:attach()
+    peer.holder:send(peer.holder.start{ mechanisms = "EXTERNAL PLAINER SCRAM" })
+    peer:failed(op, "auth", "PLAIN")
+  end)
+
+  it("is refused by connection.close: what its text means", function ()
+    for text, code in pairs{
+      ["NOT_ALLOWED - vhost jobs not found"] = "vhost",
+      ["NOT_ALLOWED - access to vhost 'jobs' refused for user 'me'"] = "vhost",
+      ["NOT_ALLOWED - vhost rate-limits not found"] = "vhost", -- a misleading name
+      ["NOT_ALLOWED - access to vhost '/' refused for user 'me': connection limit (5) is reached"] = "limit",
+      ["INTERNAL_ERROR"] = "unreachable",
+    } do
+      local peer, op = opening()
+      peer.holder:tuned()
+      peer.holder:send(close(code == "unreachable" and 541 or 530, text))
+      peer:failed(op, code, text)
+    end
+  end)
+
+  -- 3.10; 4.x, of a user and of a node; what no client of ours does.
+  it("is refused later, because there are too many channels: limit", function ()
+    for _, text in ipairs{
+      "NOT_ALLOWED - number of channels opened for user 'me' has reached the maximum allowed user limit of (8)",
+      "NOT_ALLOWED - number of channels opened for user 'me' has reached the maximum allowed user limit of 8",
+      "NOT_ALLOWED - number of channels opened on node 'rabbit@host' has reached the maximum allowed limit of 80",
+      "NOT_ALLOWED - number of channels opened (3) has reached the negotiated channel_max (3)" } do
+      local peer = Peer.open()
+      local lock = peer:acquire("images")
+      local op = peer:semaphore("images", { probe = "passive" }):acquire(0) -- asks on the holder
+      peer.holder:send(close(530, text))
+      peer:failed(op, "limit", "number of channels opened")
+      assert.equal("lost", select(3, lock:held()))
+    end
+  end)
+
+  it("is refused by another protocol's header: protocol", function ()
+    for header, said in pairs{ ["AMQP\0\0\9\1"] = "AMQP 0.9", ["AMQP\3\1\0\0"] = "AMQP 1.0" } do
       local peer, op = opening()
       peer.holder:attach()
-      peer.holder:send(peer.holder.start{ mechanisms = "EXTERNAL PLAINER SCRAM" })
-      peer:failed(op, "auth", "PLAIN")
-    end)
-
-    for _, case in ipairs{
-      { "because there is no such virtual host: vhost", 530, "NOT_ALLOWED - vhost jobs not found", "vhost",
-        "vhost jobs not found" },
-      { "because the virtual host is another's: vhost", 530,
-        "NOT_ALLOWED - access to vhost 'jobs' refused for user 'me'", "vhost", "access to vhost 'jobs' refused" },
-      { "because there is no virtual host of a misleading name: vhost", 530,
-        "NOT_ALLOWED - vhost rate-limits not found", "vhost", "rate-limits" },
-      { "for another reason: unreachable", 541, "INTERNAL_ERROR", "unreachable", "INTERNAL_ERROR" },
-    } do
-      local name, reply, text, code, words = unpack(case)
-      it(name, function ()
-        local peer, op = opening()
-        peer.holder:tuned()
-        peer.holder:send(close(reply, text))
-        peer:failed(op, code, words)
-      end)
+      peer.holder:feed(header)
+      peer:failed(op, "protocol", said)
     end
+  end)
 
-    it("because there are too many connections: limit", function ()
-      for _, text in ipairs{
-        "NOT_ALLOWED - access to vhost '/' refused for user 'me': connection limit (5) is reached",
-        "NOT_ALLOWED - connection refused for user 'me': user connection limit (1) is reached",
-        "NOT_ALLOWED - connection refused: node connection limit (0) is reached" } do
-        local peer, op = opening()
-        peer.holder:tuned()
-        peer.holder:send(close(530, text))
-        peer:failed(op, "limit", "limit")
-      end
-    end)
-
-    -- 3.10; 4.x, of a user and of a node; what no client of ours does.
-    it("later, because there are too many channels: limit", function ()
-      for _, text in ipairs{
-        "NOT_ALLOWED - number of channels opened for user 'me' has reached the maximum allowed user limit of (8)",
-        "NOT_ALLOWED - number of channels opened for user 'me' has reached the maximum allowed user limit of 8",
-        "NOT_ALLOWED - number of channels opened on node 'rabbit@host' has reached the maximum allowed limit of 80",
-        "NOT_ALLOWED - number of channels opened (3) has reached the negotiated channel_max (3)" } do
-        local peer = Peer.open()
-        local lock = peer:acquire("images")
-        local op = peer:semaphore("images", { probe = "passive" }):acquire(0) -- asks on the holder
-        peer.holder:send(close(530, text))
-        peer:failed(op, "limit", "number of channels opened")
-        assert.equal("lost", select(3, lock:held()))
-      end
-    end)
-
-    it("by another protocol's header: protocol", function ()
-      for header, said in pairs{ ["AMQP\0\0\9\1"] = "AMQP 0.9", ["AMQP\3\1\0\0"] = "AMQP 1.0" } do
-        local peer, op = opening()
-        peer.holder:attach()
-        peer.holder:feed(header)
-        peer:failed(op, "protocol", said)
-      end
-    end)
-
-    it("by something that is no AMQP: protocol", function ()
-      for _, bytes in ipairs{ "HTTP/1.1 400 Bad Request\r\n\r\n", "\21\3\1\0\2\2\70",
-        "SSH-2.0-OpenSSH_9.2p1\r\n", ("\255"):rep(64), frames.encode(HEARTBEAT), "\1\0\0\0\0\0\4\0\10\0\10\0" } do
-        local peer, op = opening()
-        peer.holder:attach()
-        peer.holder:feed(bytes)
-        if op:done() then
-          peer:failed(op, "protocol")
-        else  -- what could yet become a frame
-          peer:pass(5)
-          peer:failed(op, "unreachable")
-        end
-      end
-    end)
-
-    it("by a broker that skips a step: protocol", function ()
-      local tune = { channel = 0, method = "connection.tune", channel_max = 1, frame_max = 4096, heartbeat = 1 }
-      for _, frame in ipairs{ tune, { channel = 0, method = "connection.open-ok" }, { channel = 0,
-        method = "connection.secure", challenge = "?" } } do
-        local peer, op = opening()
-        peer.holder:attach()
-        peer.holder:send(frame)
-        peer:failed(op, "protocol", "broke the AMQP handshake")
-      end
+  it("is refused by something that is no AMQP: protocol", function ()
+    for _, bytes in ipairs{ "HTTP/1.1 400 Bad Request\r\n\r\n", "\21\3\1\0\2\2\70",
+      "SSH-2.0-OpenSSH_9.2p1\r\n", ("\255"):rep(64), frames.encode(HEARTBEAT), "\1\0\0\0\0\0\4\0\10\0\10\0" } do
       local peer, op = opening()
-      peer.holder:tuned()
-      peer.holder:send(tune)
+      peer.holder:attach()
+      peer.holder:feed(bytes)
+      if op:done() then
+        peer:failed(op, "protocol")
+      else  -- what could yet become a frame
+        peer:pass(5)
+        peer:failed(op, "unreachable")
+      end
+    end
+  end)
+
+  it("is refused by a broker that skips a step, or opens channels of its own: protocol", function ()
+    local tune = { channel = 0, method = "connection.tune", channel_max = 1, frame_max = 4096, heartbeat = 1 }
+    for _, frame in ipairs{ tune, { channel = 0, method = "connection.open-ok" }, { channel = 0,
+      method = "connection.secure", challenge = "?" } } do
+      local peer, op = opening()
+      peer.holder:attach()
+      peer.holder:send(frame)
       peer:failed(op, "protocol", "broke the AMQP handshake")
-    end)
-
-    it("by a broker that opens channels of its own: protocol", function ()
+    end
+    for frame, words in pairs{ [tune] = "broke the AMQP handshake",
+      [{ channel = 1, method = "channel.open-ok" }] = "channel 1" } do
       local peer, op = opening()
       peer.holder:tuned()
-      peer.holder:send{ channel = 1, method = "channel.open-ok" }
-      peer:failed(op, "protocol", "channel 1")
-    end)
-
-    for name, case in pairs{
-      ["by a broker that wants frames smaller than AMQP's least: protocol"] = { "protocol",
-        { 1, 7, 8, 9, 11, 12, 100, 4095 } },
-      ["by a broker whose frames have no limit, or may be larger than 1 MiB: limit"] = { "limit",
-        { 0, 1048577, 2147483648, 4294967295 } },
-    } do
-      it(name, function ()
-        for _, frame_max in ipairs(case[2]) do
-          local peer, op = opening()
-          peer.holder:greeted()
-          peer.holder:send{ channel = 0, method = "connection.tune", channel_max = 10, frame_max = frame_max }
-          peer:failed(op, case[1], "frame_max is " .. ("%.0f"):format(frame_max))
-        end
-      end)
+      peer.holder:send(frame)
+      peer:failed(op, "protocol", words)
     end
+  end)
 
-    it("by silence at every step: unreachable at the deadline, not before", function ()
-      for _, step in ipairs{ "attach", "greeted", "tuned" } do
-        local peer, op = opening{ timeout = 3 }
-        peer.holder[step](peer.holder)
-        assert.equal(3, peer:tick())
-        peer:pass(2.999)
-        assert.is_false(op:done())
-        peer:pass(0.001)
-        peer:failed(op, "unreachable", "handshake in time")
-        assert.equal("down", peer.holder:state())
-      end
-    end)
-
-    it("by a connection that ends without a word at every step: unreachable", function ()
-      for _, step in ipairs{ "attach", "greeted", "tuned" } do
+  it("is refused by a broker that wants frames of no size to work with: protocol, limit", function ()
+    for code, sizes in pairs{ protocol = { 1, 8, 4095 }, limit = { 0, 1048577, 4294967295 } } do
+      for _, frame_max in ipairs(sizes) do
         local peer, op = opening()
-        peer.holder[step](peer.holder)
-        peer.holder:down("end of file")
-        peer:failed(op, "unreachable", "end of file")
+        peer.holder:greeted()
+        peer.holder:send{ channel = 0, method = "connection.tune", channel_max = 10, frame_max = frame_max }
+        peer:failed(op, code, "frame_max is " .. ("%.0f"):format(frame_max))
       end
-    end)
+    end
+  end)
+
+  it("is refused by silence at every step: unreachable at the deadline, not before", function ()
+    for _, step in ipairs{ "attach", "greeted", "tuned" } do
+      local peer, op = opening{ timeout = 3 }
+      peer.holder[step](peer.holder)
+      peer:pass(2.999)
+      assert.is_false(op:done())
+      peer:pass(0.001)
+      peer:failed(op, "unreachable", "handshake in time")
+      assert.equal("down", peer.holder:state())
+    end
+  end)
+
+  it("is refused by a connection that ends without a word: unreachable", function ()
+    local peer, op = opening()
+    peer.holder:greeted()
+    peer.holder:down("end of file")
+    peer:failed(op, "unreachable", "end of file")
   end)
 end)
