@@ -16,151 +16,125 @@ local HEARTBEAT = { channel = 0, heartbeat = true }
 
 for _, way in ipairs(Peer.ways) do
   describe("a link, fed " .. way, function ()
-    describe("open", function ()
-      -- In the order in which they come, and what shows that the core has read each.
-      it("reads every kind of frame", function ()
-        local peer = Peer.new(way)
-        local opening = peer.session:open()
-        peer.holder:handshake() -- start, tune, open-ok
-        assert.is_true(peer:result(opening))
-        local op = peer:semaphore("images"):acquire(0)
-        peer.prober:handshake()
-        peer.prober:look{ "images-1-A" } -- channel.open-ok, confirm.select-ok, basic.return with its header, ack
-        local claim = peer.holder:claim("images-1-B", "images-1-A")
-        for _, method in ipairs{ "connection.blocked", "connection.unblocked" } do
-          peer.holder:send(HEARTBEAT, { channel = 0, method = method })
-          assert.equal("open", peer.holder:state())
-        end
-        peer.holder:grant(claim) -- declare-ok, consume-ok
-        local lock = peer:result(op)
-        local deliver = { channel = claim.channel, method = "basic.deliver", consumer_tag = claim.tag }
-        for _, size in ipairs{ 0, 1, 4096, 10000, 500000 } do
-          local message = frames.encode_content(deliver, { type = "hello" }, ("x"):rep(size), 8192)
-          local first = #frames.encode(deliver)
-          peer.holder:send(message:sub(1, first), HEARTBEAT, message:sub(first + 1), HEARTBEAT)
-        end
-        peer.holder:send(frames.encode_content(deliver, { type = "amqplocks.revoke" }, ("x"):rep(10000), 4096))
-        assert.is_true(lock:revoked())
-        peer.holder:cancelled(claim) -- and channel.close-ok, for a channel that the core closes
-        assert.equal("lost", select(3, lock:held()))
-        peer.holder:closes(claim.channel)
-        local _, other = peer:acquire("films")
-        peer.holder:refuse(other.channel, 541, "INTERNAL_ERROR")
-        peer.holder:ignore()
-        peer.holder:send(close(320, "CONNECTION_FORCED - Closed via management plugin"))
-        assert.equal("down", peer.holder:state())
-      end)
+    -- In the order in which they come, and what shows that the core has read each.
+    it("reads every kind of frame", function ()
+      local peer = Peer.new(way)
+      local opening = peer.session:open()
+      peer.holder:handshake() -- start, tune, open-ok
+      assert.is_true(peer:result(opening))
+      local op = peer:semaphore("images"):acquire(0)
+      peer.prober:handshake()
+      peer.prober:look{ "images-1-A" } -- channel.open-ok, confirm.select-ok, basic.return with its header, ack
+      local claim = peer.holder:claim("images-1-B", "images-1-A")
+      for _, method in ipairs{ "connection.blocked", "connection.unblocked" } do
+        peer.holder:send(HEARTBEAT, { channel = 0, method = method })
+        assert.equal("open", peer.holder:state())
+      end
+      peer.holder:grant(claim) -- declare-ok, consume-ok
+      local lock = peer:result(op)
+      local deliver = { channel = claim.channel, method = "basic.deliver", consumer_tag = claim.tag }
+      for _, size in ipairs{ 0, 1, 4096, 10000, 500000 } do
+        local message = frames.encode_content(deliver, { type = "hello" }, ("x"):rep(size), 8192)
+        local first = #frames.encode(deliver)
+        peer.holder:send(message:sub(1, first), HEARTBEAT, message:sub(first + 1), HEARTBEAT)
+      end
+      peer.holder:send(frames.encode_content(deliver, { type = "amqplocks.revoke" }, ("x"):rep(10000), 4096))
+      assert.is_true(lock:revoked())
+      peer.holder:cancelled(claim) -- and channel.close-ok, for a channel that the core closes
+      assert.equal("lost", select(3, lock:held()))
+      peer.holder:closes(claim.channel)
+      local _, other = peer:acquire("films")
+      peer.holder:refuse(other.channel, 541, "INTERNAL_ERROR")
+      peer.holder:ignore()
+      peer.holder:send(close(320, "CONNECTION_FORCED - Closed via management plugin"))
+      assert.equal("down", peer.holder:state())
+    end)
 
-      it("ends at once, with everything on it, when the broker closes it", function ()
-        local peer = Peer.open(way)
-        local lock = peer:acquire("images")
-        local waiting = peer:semaphore("images"):acquire()
-        peer.holder:send(close(320, "CONNECTION_FORCED - Closed via management plugin"))
-        assert.equal("down", peer.holder:state())
-        local held, message, code = lock:held()
-        assert.same({ false, "lost" }, { held, code })
-        assert.matches("Closed via management plugin", message)
-        peer.prober:ignore()
-        peer:pass(5)
-        peer:failed(waiting, "unreachable")
-      end)
+    it("ends at once, with everything on it, when the broker closes it", function ()
+      local peer = Peer.open(way)
+      local lock = peer:acquire("images")
+      peer.holder:send(close(320, "CONNECTION_FORCED - Closed via management plugin"))
+      assert.equal("down", peer.holder:state())
+      local held, message, code = lock:held()
+      assert.same({ false, "lost" }, { held, code })
+      assert.matches("Closed via management plugin", message)
+    end)
 
-      it("answers the broker's close at any moment", function ()
-        for _, step in ipairs{ "greeted", "tuned", "handshake" } do
-          local peer = Peer.new(way)
-          peer.session:open()
-          peer.holder[step](peer.holder)
-          peer.holder:send(close(320, "CONNECTION_FORCED"))
-          peer.holder:expect("connection.close-ok", { channel = 0 })
-          peer.holder:silent()
-        end
-      end)
-
-      it("takes no bytes at all for no news", function ()
+    it("answers the broker's close at any moment", function ()
+      for _, step in ipairs{ "greeted", "tuned", "handshake" } do
         local peer = Peer.new(way)
         peer.session:open()
-        peer.holder:attach()
-        peer.session:feed("holder", "")
-        peer:tick()
-        assert.equal("greeting", peer.holder:state())
-      end)
-
-      local misplaced = {
-        ["a method on a channel that is not open"] = { channel = 9, method = "queue.declare-ok" },
-        ["a header without a message"] = { channel = 1, header = true, class = 60, size = 3 },
-        ["a body without a message"] = { channel = 1, body = "abc" },
-        ["a header on channel 0"] = { channel = 0, header = true, class = 60, size = 3 },
-        ["a body on channel 0"] = { channel = 0, body = "abc" },
-        ["another version's header"] = "\1\0\1\0\0\0\4\0\200\0\11\206",
-        ["a frame without its end"] = "\8\0\0\0\0\0\0\207",
-        ["a method larger than any"] = "\1\0\1\0\0\32\0",
-      }
-      for name, frame in pairs(misplaced) do
-        it("goes down by " .. name .. ": protocol", function ()
-          local peer = Peer.open(way)
-          local op = peer:semaphore("images"):acquire(0)
-          peer.prober:probes()
-          peer.prober:send(frame)
-          assert.equal("down", peer.prober:state())
-          peer:failed(op, "protocol")
-        end)
+        peer.holder[step](peer.holder)
+        peer.holder:send(close(320, "CONNECTION_FORCED"))
+        peer.holder:expect("connection.close-ok", { channel = 0 })
+        peer.holder:silent()
       end
+    end)
 
-      it("goes down by a method in the middle of a message: protocol", function ()
+    it("takes no bytes at all for no news", function ()
+      local peer = Peer.new(way)
+      peer.session:open()
+      peer.holder:attach()
+      peer.session:feed("holder", "")
+      peer:tick()
+      assert.equal("greeting", peer.holder:state())
+    end)
+
+    local misplaced = {
+      ["a method on a channel that is not open"] = { channel = 9, method = "queue.declare-ok" },
+      ["a header without a message"] = { channel = 1, header = true, class = 60, size = 3 },
+      ["a body without a message"] = { channel = 1, body = "abc" },
+      ["a header on channel 0"] = { channel = 0, header = true, class = 60, size = 3 },
+      ["a body on channel 0"] = { channel = 0, body = "abc" },
+      ["another version's header"] = "\1\0\1\0\0\0\4\0\200\0\11\206",
+      ["a frame without its end"] = "\8\0\0\0\0\0\0\207",
+      ["a method larger than any"] = "\1\0\1\0\0\32\0",
+    }
+    for name, frame in pairs(misplaced) do
+      it("goes down by " .. name .. ": protocol", function ()
         local peer = Peer.open(way)
         local op = peer:semaphore("images"):acquire(0)
-        local probes = peer.prober:probes()
-        peer.prober:send({ channel = 1, method = "basic.return", reply_code = 312 }, peer.prober.ack(probes[1]))
-        peer:failed(op, "protocol", "channel 1")
+        peer.prober:probes()
+        peer.prober:send(frame)
+        assert.equal("down", peer.prober:state())
+        peer:failed(op, "protocol")
       end)
+    end
 
-      it("goes down by more body than the header announced: protocol", function ()
-        local peer = Peer.open(way)
-        local _, claim = peer:acquire("images")
-        local deliver = { channel = claim.channel, method = "basic.deliver", consumer_tag = claim.tag }
-        peer.holder:send(deliver, { channel = claim.channel, header = true, class = 60, size = 3 },
-          { channel = claim.channel, body = "ab" }, { channel = claim.channel, body = "cd" })
-        assert.equal("down", peer.holder:state())
-      end)
+    it("goes down by a method in the middle of a message: protocol", function ()
+      local peer = Peer.open(way)
+      local op = peer:semaphore("images"):acquire(0)
+      local probes = peer.prober:probes()
+      peer.prober:send({ channel = 1, method = "basic.return", reply_code = 312 }, peer.prober.ack(probes[1]))
+      peer:failed(op, "protocol", "channel 1")
+    end)
 
-      it("reads no more than it should in one turn, and wants the next one at once", function ()
-        local peer = Peer.open(way)
-        local op = peer:semaphore("images"):acquire(0)
-        local probes = peer.prober:probes()
-        local said = {}
-        for i = 1, 20000 do said[i] = frames.encode(HEARTBEAT) end
-        for _, probe in ipairs(probes) do
-          table.insert(said, peer.prober.returned(probe))
-          table.insert(said, frames.encode(peer.prober.ack(probe)))
-        end
-        peer.session:feed("prober", table.concat(said))
-        local wants = peer:tick()
-        assert.is_true(op:done() or wants <= 0)
-        peer:tick()
-        peer:tick()
-        peer.holder:absent()
-        peer:failed(op, "not_found")
-      end)
+    it("goes down by more body than the header announced: protocol", function ()
+      local peer = Peer.open(way)
+      local _, claim = peer:acquire("images")
+      local deliver = { channel = claim.channel, method = "basic.deliver", consumer_tag = claim.tag }
+      peer.holder:send(deliver, { channel = claim.channel, header = true, class = 60, size = 3 },
+        { channel = claim.channel, body = "ab" }, { channel = claim.channel, body = "cd" })
+      assert.equal("down", peer.holder:state())
+    end)
 
-      it("connects anew for whoever comes after, with nothing left of the old connection", function ()
-        local peer = Peer.open(way)
-        local lost = peer:acquire("images")
-        peer.holder:down()
-        peer.prober:down()
-        assert.equal("lost", select(3, lost:held()))
-        local op = peer:semaphore("images"):acquire(0)
-        assert.is_true(peer.holder:wanted())
-        peer.holder:handshake()
-        assert.is_true(peer.prober:wanted())
-        peer.prober:handshake()
-        peer.prober:look{ "images-1-A" }
-        local claim = peer.holder:claim("images-1-B", "images-1-A")
-        assert.equal(1, claim.channel)
-        peer.holder:grant(claim)
-        assert.is_true(peer:result(op):held())
-        peer:failed(lost:verify(), "lost")
-        peer:failed(lost:release(), "lost")
-      end)
+    it("reads no more than it should in one turn, and wants the next one at once", function ()
+      local peer = Peer.open(way)
+      local op = peer:semaphore("images"):acquire(0)
+      local probes = peer.prober:probes()
+      local said = {}
+      for i = 1, 20000 do said[i] = frames.encode(HEARTBEAT) end
+      for _, probe in ipairs(probes) do
+        table.insert(said, peer.prober.returned(probe))
+        table.insert(said, frames.encode(peer.prober.ack(probe)))
+      end
+      peer.session:feed("prober", table.concat(said))
+      local wants = peer:tick()
+      assert.is_true(op:done() or wants <= 0)
+      peer:tick()
+      peer:tick()
+      peer.holder:absent()
+      peer:failed(op, "not_found")
     end)
   end)
 end

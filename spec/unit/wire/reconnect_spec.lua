@@ -12,14 +12,6 @@ describe("connecting anew", function ()
       ("%g is not between %g and %g"):format(pause, least, most))
   end
 
-  -- Connects, and lives for so long.
-  local function lived(peer, link, seconds)
-    peer.session:open()
-    link:handshake()
-    peer:pass(seconds)
-    link:ignore()
-  end
-
   -- Somebody wants the holder and waits until it is due, with no turn in between that is not asked for. Returns the
   -- operation, and how long that took.
   local function await(peer)
@@ -54,7 +46,9 @@ describe("connecting anew", function ()
   it("waits after one that did not last, and after each that fails, longer and longer, up to a limit", function ()
     for seed = 1, 20 do
       local peer = Peer.new(nil, { seed = seed })
-      lived(peer, peer.holder, MOST - 0.001)
+      peer.session:open()
+      peer.holder:handshake()
+      peer:pass(MOST - 0.001)
       peer.holder:down()
       local expected = FIRST
       for _ = 1, 12 do
@@ -135,17 +129,6 @@ describe("connecting anew", function ()
     assert.is_true(tried < 33, tried .. " times in a minute")
   end)
 
-  it("ends all who wait for it together", function ()
-    local peer = Peer.new()
-    fail(peer)
-    local ops = { peer.session:open(), peer:semaphore("images"):acquire(), peer:semaphore("images"):acquire(0) }
-    local last = await(peer)
-    peer.holder:attach()
-    peer.holder:down("connection refused")
-    for _, op in ipairs(ops) do peer:failed(op, "unreachable", "connection refused") end
-    peer:failed(last, "unreachable", "connection refused")
-  end)
-
   it("keeps nobody beyond a deadline of its own", function ()
     local peer = Peer.new()
     for _ = 1, 10 do fail(peer) end
@@ -154,15 +137,5 @@ describe("connecting anew", function ()
     peer:pass(1)
     peer:failed(op, "timeout")
     assert.is_false(peer.holder:due())
-  end)
-
-  it("is not waited for any more when the session is closed", function ()
-    local peer = Peer.new()
-    fail(peer)
-    local op = peer:semaphore("images"):acquire()
-    assert.is_true(peer:result(peer.session:close()))
-    peer:failed(op, "closed")
-    peer:pass(MOST)
-    assert.is_false(peer.holder:wanted())
   end)
 end)
