@@ -11,49 +11,27 @@ teardown(deciders.remove)
 local bytes, char = lua53.bytes, lua53.utf8.char
 
 describe("a lock's name", function ()
-  local fine = {
-    "a", "images", "images/small", "a b", "-", "1", "x-1", "x-1-A", "x-admin", "Ærøskøbing", "図書館", "🔒",
-    "amq", "amq-locks", "AMQ.x", "x.amq.", ("n"):rep(230), ("ø"):rep(115), char(0xA0), char(0xD7FF), char(0xE000),
-    char(0xFFFD), char(0x10FFFF), "~",
-  }
-  for _, name in ipairs(fine) do
-    it(("may be %q"):format(#name > 40 and #name .. " bytes" or name), function ()
-      assert.is_nil(core.name_error(name))
-    end)
-  end
+  it("may be almost anything", function ()
+    for _, name in ipairs{ "a", "images/small", "a b", "-", "x-1-A", "x-admin", "図書館", "🔒", "amq", "amq-locks",
+      "AMQ.x", "x.amq.", ("n"):rep(230), ("ø"):rep(115), "~" } do
+      assert.is_nil(core.name_error(name), name)
+    end
+  end)
 
   local refused = {
-    { "empty", "", "is empty" },
-    { "too long", ("n"):rep(231), "too long: at most 230 bytes" },
-    { "too long in bytes", ("ø"):rep(116), "too long" },
-    { "RabbitMQ's own", "amq.images", 'starts with "amq."' },
-    { "RabbitMQ's own, the shortest", "amq.", 'starts with "amq."' },
-    { "a NUL", "a\0b", "control character" },
-    { "a line feed", "images\n", "control character" },
-    { "a carriage return", "images\rB", "control character" },
-    { "a tab", "\t", "control character" },
-    { "an escape", "\27[2J", "control character" },
-    { "DEL", "a\127", "control character" },
-    { "a C1 control", "a" .. char(0x85), "control character" },
-    { "the last C1 control", "a" .. char(0x9F), "control character" },
-    { "a lone continuation byte", bytes "61 80", "not UTF-8" },
-    { "Latin-1", bytes "E6 72 F8", "not UTF-8" },
-    { "a character cut short", bytes "61 E2 82", "not UTF-8" },
-    { "a character cut short in the middle", bytes "E2 82 61", "not UTF-8" },
-    { "an overlong slash", bytes "C0 AF", "not UTF-8" },
-    { "an overlong three-byte form", bytes "E0 80 AF", "not UTF-8" },
-    { "an overlong four-byte form", bytes "F0 80 80 AF", "not UTF-8" },
-    { "an overlong NUL", bytes "C0 80", "not UTF-8" },
-    { "a surrogate", bytes "ED A0 80", "not UTF-8" },
-    { "the last surrogate", bytes "ED BF BF", "not UTF-8" },
-    { "beyond Unicode", bytes "F4 90 80 80", "not UTF-8" },
-    { "five bytes", bytes "F8 88 80 80 80", "not UTF-8" },
-    { "0xFF", bytes "FF", "not UTF-8" },
+    ["is empty"] = { "" },
+    ["too long: at most 230 bytes"] = { ("n"):rep(231), ("ø"):rep(116) },
+    ['starts with "amq."'] = { "amq.images", "amq." },
+    ["control character"] = { "a\0b", "images\n", "images\rB", "\t", "\27[2J", "a\127", "a" .. char(0x85) },
+    ["not UTF-8"] = { bytes "61 80", bytes "E6 72 F8", bytes "61 E2 82", bytes "C0 80", bytes "F8 88 80 80 80" },
   }
-  for _, case in ipairs(refused) do
-    it("may not hold " .. case[1], function ()
-      assert.matches("^the name ", core.name_error(case[2]))
-      assert.is_truthy(core.name_error(case[2]):find(case[3], 1, true))
+  for words, names in pairs(refused) do
+    it("is refused, with the reason: " .. words, function ()
+      for _, name in ipairs(names) do
+        local why = core.name_error(name)
+        assert.matches("^the name ", why)
+        assert.is_truthy(why:find(words, 1, true), why)
+      end
     end)
   end
 
@@ -83,10 +61,8 @@ describe("the name of", function ()
   local longest = ("n"):rep(deciders.lock_name_max)
   local rows = {
     { "a slot", "slot", "images", 3, is = "images-3-A" },
-    { "the first slot", "slot", "images", 1, is = "images-1-A" },
     { "the highest slot", "slot", "images", core.slots_max, is = "images-65535-A" },
     { "a slot's holder", "holder", "images", 3, is = "images-3-B" },
-    { "the highest slot's holder", "holder", "images", core.slots_max, is = "images-65535-B" },
     { "the administration's mutex", "admin", "images", is = "images-admin" },
     { "a semaphore's bell", "bell", "images", is = "images-bell" },
     { "a barrier's queue", "scratch", "images", TICKET, is = "images-scratch-0123456789abcdef" },
@@ -107,13 +83,8 @@ describe("the name of", function ()
     { "a readers–writer lock's fence", "rw_fence", "images", is = "images-rwfence" },
     { "the maker of a fence", "fence_maker", "images-mutexfence", is = "images-mutexfence-maker" },
     { "the mark of an unfinished fence", "fence_unfinished", "images-rwfence", is = "images-rwfence-unfinished" },
-    { "the shortest lock's mutex", "mutex", "a", is = "a-mutex" },
     { "a lock with a percent sign", "slot", "100%s", 1, is = "100%s-1-A" },
     { "a lock beyond ASCII", "mutex", "図書館", is = "図書館-mutex" },
-    { "the longest lock's barrier's queue", "scratch", longest, TICKET, is = longest .. "-scratch-" .. TICKET },
-    { "the longest lock's reader", "reader", longest, TICKET, is = longest .. "-reader-" .. TICKET },
-    { "the longest lock's highest slot", "slot", longest, core.slots_max, is = longest .. "-65535-A" },
-    { "the longest lock's marks", "permit_count", longest, is = longest .. ".semaphore-count" },
     { "the longest lock's longest bolt", "bolt", longest .. "-tokenadmin", is = longest .. "-tokenadmin-bolt" },
   }
   local tried = {}
@@ -196,94 +167,37 @@ describe("a queue's name is read as", function ()
   local rows = {
     { "images-fast-mutex", "mutex", "images-fast" },
     { "images-fence-unfinished", "fence_maker", "images" },
-    -- names that contain suffixes
-    { "a-mutex-3-A", "slot", "a-mutex", 3 },
-    { "a-mutex-bell", "bell", "a-mutex" },
-    { "a-3-A-mutex", "mutex", "a-3-A" },
-    { "a-3-B-3-B", "holder", "a-3-B", 3 },
     { "a-3-3-A", "slot", "a-3", 3 },
-    { "a-bell-bell", "bell", "a-bell" },
-    { "a.semaphore.semaphore", "permits", "a.semaphore" },
-    { "a.semaphore-count.semaphore-count", "permit_count", "a.semaphore-count" },
-    { "a-fence-fence", "fence", "a-fence" },
-    { "a-maker-fence-maker", "fence_maker", "a-maker" },
-    { "a-reader-" .. hex .. "-reader-" .. hex, "reader", "a-reader-" .. hex },
-    { "x-B-bolt-mutex-bolt", "bolt", "x-B-bolt" },
-    { "amq-mutex", "mutex", "amq" },
-    { "図書館-12-B", "holder", "図書館", 12 },
     { "a b-mutex", "mutex", "a b" },
-    { "--1-A", "slot", "-", 1 },
-    { "1-1-A", "slot", "1", 1 },
-    -- numbers
-    { "images-1-A", "slot", "images", 1 },
-    { "images-65535-A", "slot", "images", 65535 },
-    { "images-65535-B-bolt", "bolt", "images", 65535 },
-    { "images-65536-A", "other" },
-    { "images-99999-A", "other" },
-    { "images-100000-A", "other" },
-    { "images-4294967297-A", "other" },
-    { "images-18446744073709551617-A", "other" },
-    { "images-" .. ("9"):rep(200) .. "-A", "other" },
-    { "images-0-A", "other" },
-    { "images-03-A", "other" },
-    { "images-00003-B", "other" },
-    { "images-+3-A", "other" },
+    { "amq-mutex", "mutex", "amq" },
     { "images--3-A", "slot", "images-", 3 },
-    { "images-3 -A", "other" },
-    { "images-3.0-A", "other" },
-    { "images-٣-A", "other" },
-    { "images3-A", "other" },
-    { "images-A", "other" },
-    { "images-3-C", "other" },
-    { "images-3-a", "other" },
-    -- no name, or one that is not allowed
-    { "", "other" },
-    { "-3-A", "other" },
-    { "3-A", "other" },
-    { "-mutex", "other" },
-    { "mutex", "other" },
-    { ".semaphore", "other" },
-    { "-reader-" .. hex, "other" },
-    { "-B-bolt", "other" },
-    { "amq.-mutex", "other" },
-    { "amq.x-3-A", "other" },
-    { "a\n-mutex", "other" },
-    { "a\255-mutex", "other" },
-    { longest .. "-mutex", "mutex", longest },
-    { longest .. "-65535-B-bolt", "bolt", longest, 65535 },
-    { longest .. "n-mutex", "other" },
-    { ("n"):rep(249) .. "-mutex", "other" },
-    { ("n"):rep(1000) .. "-3-A", "other" },
-    -- tickets
-    { "images-reader-" .. hex:upper(), "other" },
-    { "images-reader-" .. hex:sub(2), "other" },
-    { "images-reader-0" .. hex, "other" },
-    { "images-reader-" .. hex:sub(2) .. "g", "other" },
-    { "images-readers", "other" },  -- a key, not a queue
-    { hex, "other" },
-    { "r-" .. hex, "other" },
-    -- almost
-    { "images", "other" },
-    { "images-bells", "other" },
-    { "images-bolt", "other" },
-    { "images-3-A-bolt", "other" },
-    { "images-bell-bolt", "other" },
-    { "images-reader-" .. hex .. "-bolt", "other" },
-    { "images-maker", "other" },
-    { "images-unfinished", "other" },
-    { "images-mutex-maker", "other" },
-    { "images-semaphore", "other" },
     { "images.semaphore-bell", "bell", "images.semaphore" },
-    { "imagesmutex", "other" },
-    { "images-Mutex", "other" },
-    { "images-mutex ", "other" },
+    { longest .. "-65535-B-bolt", "bolt", longest, 65535 },
   }
   for _, row in ipairs(rows) do
-    local queue, part = row[1], row[2]
-    it(("%s: %q"):format(part, #queue > 60 and queue:sub(-40) .. ", with " .. #queue .. " bytes" or queue), function ()
-      assert.same({ part, row[3] or "", row[4] or 0 }, { parse(queue) })
+    it(("%s: %q"):format(row[2], row[1]:sub(-40)), function ()
+      assert.same({ row[2], row[3], row[4] or 0 }, { parse(row[1]) })
     end)
   end
+
+  it("no lock's", function ()
+    for _, queue in ipairs{
+      -- numbers
+      "images-65536-A", "images-100000-A", "images-4294967297-A", "images-18446744073709551617-A",
+      "images-" .. ("9"):rep(200) .. "-A", "images-0-A", "images-03-A", "images-00003-B", "images-+3-A", "images-3 -A",
+      "images-3.0-A", "images-٣-A", "images3-A", "images-A", "images-3-C", "images-3-a",
+      -- no name, or one that is not allowed
+      "", "-3-A", "3-A", "-mutex", "mutex", ".semaphore", "-reader-" .. hex, "-B-bolt", "amq.-mutex", "amq.x-3-A",
+      "a\n-mutex", "a\255-mutex", longest .. "n-mutex", ("n"):rep(249) .. "-mutex", ("n"):rep(1000) .. "-3-A",
+      -- tickets, and a key
+      "images-reader-" .. hex:upper(), "images-reader-" .. hex:sub(2), "images-reader-0" .. hex,
+      "images-reader-" .. hex:sub(2) .. "g", "images-readers", hex, "r-" .. hex,
+      -- almost
+      "images", "images-bells", "images-bolt", "images-3-A-bolt", "images-bell-bolt",
+      "images-reader-" .. hex .. "-bolt", "images-maker", "images-unfinished", "images-mutex-maker",
+      "images-semaphore", "imagesmutex", "images-Mutex", "images-mutex ",
+    } do assert.same({ "other", "", 0 }, { parse(queue) }, queue) end
+  end)
 
   it("what name.c makes of any lock's name, also of names like those of queues", function ()
     local locks, count = { "x", "x-", "-", "x-1", "1", "A", "x-reader-", "x-scratch-", "図書館", longest }, 0
