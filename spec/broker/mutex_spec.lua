@@ -14,19 +14,11 @@ local until_true = require "spec.support.until"
 
 local operated_it = broker.operated_it(it, pending)
 
-local HOLDER_QUEUE = { ["x-queue-type"] = "classic", ["x-max-length"] = 0, ["x-overflow"] = "drop-head" }
-
 local function hold(name, options, conn) return gate.take("mutex", name, options, conn) end
 
 local function held(name) return gate.held("mutex", name) end
 
 local function queue(name) return gate.queue("mutex", name) end
-
-local function upwards(last)
-  local list = {}
-  for i = 1, last do list[i] = i end
-  return list
-end
 
 after_each(stage.clear)
 teardown(stage.check)
@@ -82,15 +74,6 @@ describe("a mutex", function()
     end)
   end
 
-  it("is deadlock for whoever waits for itself, at once", function()
-    local name, conn = gate.name(), stage.connect()
-    local lock = hold(name, nil, conn)
-    local message = stage.fails("deadlock", conn:mutex(name):acquire{ timeout = 20, poll = 600 })
-    assert.matches("already .* this connection", message)
-    stage.fails("deadlock", conn:mutex(name):acquire{ timeout = 20, fair = true })
-    assert.is_true(lock:verify())
-  end)
-
   it("throws what is misused, and asks nobody", function()
     local conn = stage.connect()
     assert.is_false(pcall(conn.mutex, conn, "x", { persist = true }))
@@ -105,54 +88,39 @@ describe("a mutex", function()
   end)
 end)
 
-describe("processes that want the same mutex", function()
-  -- Proved by the file system: who is inside makes a directory, which fails if there is one.
-  it("are inside one at a time, and all have their turns", function()
-    local name, directory = gate.name(), process.directory()
-    stage.undo(function() process.shell("rm", "-rf", directory) end)
-    local all = gate.processes("mutex", name, 8)
-    for i, one in ipairs(all) do
-      one:begin([[
-        local lfs, socket = require "lfs", require "socket"
-        local directory, rounds, fair = ...
-        for _ = 1, rounds do
-          local _, result = assert(sem:with({ timeout = 60, fair = fair }, function(lock)
-            assert(lfs.mkdir(directory .. "/inside"))
-            socket.sleep(0.001)
-            assert(lock:held())
-            assert(lfs.rmdir(directory .. "/inside"))
-            return "done"
-          end))
-          assert(result == "done")
-        end
-        return true
-      ]], directory, 25, i % 2 == 0)
-    end
-    for _, one in ipairs(all) do assert.is_true(one:finish(60)) end
-    assert.is_nil(lfs.attributes(directory .. "/inside"))
-  end)
+-- Proved by the file system: who is inside makes a directory, which fails if there is one.
+it("processes that want the same mutex are inside one at a time, and all have their turns", function()
+  local name, directory = gate.name(), process.directory()
+  stage.undo(function() process.shell("rm", "-rf", directory) end)
+  local all = gate.processes("mutex", name, 8)
+  for i, one in ipairs(all) do
+    one:begin([[
+      local lfs, socket = require "lfs", require "socket"
+      local directory, rounds, fair = ...
+      for _ = 1, rounds do
+        local _, result = assert(sem:with({ timeout = 60, fair = fair }, function(lock)
+          assert(lfs.mkdir(directory .. "/inside"))
+          socket.sleep(0.001)
+          assert(lock:held())
+          assert(lfs.rmdir(directory .. "/inside"))
+          return "done"
+        end))
+        assert(result == "done")
+      end
+      return true
+    ]], directory, 25, i % 2 == 0)
+  end
+  for _, one in ipairs(all) do assert.is_true(one:finish(60)) end
+  assert.is_nil(lfs.attributes(directory .. "/inside"))
 end)
 
 describe("those who wait for a mutex", function()
-  for fair, how in pairs{ [false] = "", [true] = ", if they are fair" } do
-    it("are served in the order of their arrival" .. how, function()
-      local name, waiting = gate.name(), {}
-      local lock = hold(name)
-      for i, one in ipairs(gate.processes("mutex", name, 10)) do waiting[i] = line.join(one, { fair = fair }) end
-      assert.is_true(line.all_wait(waiting))
-      assert(lock:release())
-      assert.same(upwards(10), line.serve(waiting))
-    end)
-  end
-
-  it("are served by priority", function()
+  it("are served in the order of their arrival, fair or not", function()
     local name, waiting = gate.name(), {}
-    local lock, priorities = hold(name), { 0, 5, -3, 5, 0, 9 }
-    for i, one in ipairs(gate.processes("mutex", name, #priorities)) do
-      waiting[i] = line.join(one, { priority = priorities[i] })
-    end
+    local lock = hold(name)
+    for i, one in ipairs(gate.processes("mutex", name, 6)) do waiting[i] = line.join(one, { fair = i % 2 == 0 }) end
     assert(lock:release())
-    assert.same({ 6, 2, 4, 1, 5, 3 }, line.serve(waiting))
+    assert.same({ 1, 2, 3, 4, 5, 6 }, line.serve(waiting))
   end)
 
   it("are woken by who leaves, also where they look without publishing, so that nobody knows of them", function()
@@ -163,33 +131,6 @@ describe("those who wait for a mutex", function()
     gate.until_at("mutex", name, 0, 1)
     assert(lock:release())
     gate.served(one)
-  end)
-
-  it("find by looking what other software holds and leaves without a sign", function()
-    local name = gate.name()
-    local occupant, one = gate.occupy("mutex", name), gate.process("mutex", name)
-    line.join(one, { poll = 1 }, true)
-    occupant:release()
-    gate.served(one)
-    assert.is_true(held(name) and one:run("return lock:verify()"))
-  end)
-
-  it("are left it by a newcomer that is fair; one that is not may be faster", function()
-    local name = gate.name()
-    local mutex, world = stage.connect():mutex(name), stage.client():channel()
-    local lock = hold(name)
-    gate.make_bell("mutex", name)
-    assert(world:call{ method = "basic.consume", queue = gate.bell("mutex", name), arguments = { ["x-priority"] = 9 } })
-    assert(lock:release())
-    assert(world:await "basic.deliver") -- whoever that is takes every token, and nothing else
-    local message = stage.times_out(function(seconds)
-      return mutex:acquire{ timeout = seconds, fair = true, poll = 600 }
-    end, function() return world:delivered() end) -- it rang for them
-    assert.matches("it is free, and left to waiters that may have come first", message, 1, true)
-    stage.fails("busy", mutex:acquire{ timeout = 0, fair = true })
-    assert.is_false(held(name))
-    assert.is_true(stage.take(mutex, { timeout = 20, poll = 600 }):release())
-    assert.is_true(stage.take(mutex):release())
   end)
 
   it("leave the bell as they made it: it goes by itself, and keeps one token at most", function()
@@ -217,13 +158,11 @@ describe("those who wait for a mutex", function()
   end)
 end)
 
-describe("nobody starves", function()
-  it("beside others who take a mutex again and again", function()
-    local name = gate.name()
-    local mutex = stage.connect():mutex(name)
-    gate.beside("mutex", name, 4, function()
-      for _ = 1, 20 do assert.is_true(stage.take(mutex, { timeout = 20 }):release()) end
-    end)
+it("nobody starves beside others who take a mutex again and again", function()
+  local name = gate.name()
+  local mutex = stage.connect():mutex(name)
+  gate.beside("mutex", name, 4, function()
+    for _ = 1, 20 do assert.is_true(stage.take(mutex, { timeout = 20 }):release()) end
   end)
 end)
 
@@ -270,162 +209,66 @@ describe("when somebody is killed", function()
   end)
 end)
 
-describe("nobody can release a mutex that is not theirs:", function()
-  local function assert_untouched(name, lock)
+for how, same in pairs{ ["of another connection"] = false, ["of the same connection"] = true } do
+  operated_it("nobody can release a mutex with the lock of an earlier holding, released or lost, " .. how, function()
+    local name, conn = gate.name(), stage.connect()
+    local released = hold(name, nil, conn)
+    assert(released:release())
+    local lost = hold(name, nil, conn)
+    broker.suite:delete_queue(queue(name))
+    until_true(function() return not lost:held() end)
+    local later = hold(name, { timeout = 20 }, same and conn or nil)
+    assert.not_equal(released.ticket, later.ticket)
+    stage.fails("not_held", released:release())
+    stage.fails("lost", lost:release())
+    stage.fails("not_held", lost:release())
+    released._core:drop() -- as the collector would
+    lost._core:drop()
+    stage.fails("not_found", conn:semaphore("spec.nothing"):try_acquire()) -- whatever it wrote is written
+    assert.is_true(held(name) and later:held() and later:verify())
+    stage.fails("busy", stage.connect():mutex(name):try_acquire())
+  end)
+end
+
+it("no timeout takes a mutex away, of whoever, however long its holder computes", function()
+  local name = gate.name()
+  local one = gate.holder("mutex", name, "{ heartbeat = 2, timeout = 3 }")
+  one:begin("local stop = os.time() + 8 while os.time() < stop do end")
+  local mutex, other = stage.connect():mutex(name), gate.process("mutex", name)
+  line.begin(other, { timeout = 6, poll = 0.1 })
+  repeat
+    local got, message, code = mutex:acquire{ timeout = 0.4, poll = 0.1 }
+    stage.fails(code == "unreachable" and code or "timeout", got, message, code)
     assert.is_true(held(name))
-    assert.is_true(lock:held() and lock:verify())
-    stage.fails("busy", stage.connect():mutex(name):try_acquire())
-  end
-
-  for how, same in pairs{ ["of another connection"] = false, ["of the same connection"] = true } do
-    it("not with the lock of an earlier holding, " .. how, function()
-      local name, conn = gate.name(), stage.connect()
-      local earlier = hold(name, nil, conn)
-      assert(earlier:release())
-      local later = hold(name, nil, same and conn or nil)
-      assert.not_equal(earlier.ticket, later.ticket)
-      stage.fails("not_held", earlier:release())
-      assert_untouched(name, later)
-      earlier._core:drop() -- as the collector would
-      stage.fails("not_found", conn:semaphore("spec.nothing"):try_acquire()) -- whatever it wrote is written
-      assert_untouched(name, later)
-    end)
-
-    operated_it("not with a lock that was lost, " .. how, function()
-      local name, conn = gate.name(), stage.connect()
-      local lost = hold(name, nil, conn)
-      broker.suite:delete_queue(queue(name))
-      until_true(function() return not lost:held() end)
-      local later = hold(name, { timeout = 20 }, same and conn or nil)
-      stage.fails("lost", lost:release())
-      stage.fails("not_held", lost:release())
-      assert_untouched(name, later)
-      lost._core:drop()
-      stage.fails("not_found", conn:semaphore("spec.nothing"):try_acquire())
-      assert_untouched(name, later)
-    end)
-  end
-
-  it("not from another connection, by no call there is", function()
-    local name, other = gate.name(), stage.client()
-    local lock = hold(name)
-    local _, refusal = other:delete(queue(name))
-    assert.equal(405, refusal.code)
-    for _, request in ipairs{ { method = "queue.purge" }, { method = "basic.consume" },
-      { method = "queue.declare", exclusive = true, auto_delete = true, arguments = HOLDER_QUEUE },
-      { method = "queue.bind", exchange = "amq.direct", routing_key = "x" } } do
-      request.queue = queue(name)
-      refusal = select(2, other:channel():call(request))
-      assert.equal(405, refusal.code)
-    end
-    for _, kind in ipairs{ "amqplocks.revoke", "amqplocks.token", "any" } do
-      assert.equal("present", other:probe(queue(name), { type = kind }))
-    end
-    assert_untouched(name, lock)
-  end)
+  until one:finished()
+  one:finish()
+  until_true(function() return one:run("return lock:held()") end) -- never again, had it been lost
+  assert.is_true(held(name) and one:run("return lock:verify()"))
+  stage.fails("timeout", other:finish())
+  line.leave(one)
 end)
 
-describe("a mutex is held as long as its holder lives:", function()
-  it("no timeout takes it away, of whoever, however long its holder computes", function()
-    local name = gate.name()
-    local one = gate.holder("mutex", name, "{ heartbeat = 2, timeout = 3 }")
-    one:begin("local stop = os.time() + 8 while os.time() < stop do end")
-    local mutex, other = stage.connect():mutex(name), gate.process("mutex", name)
-    line.begin(other, { timeout = 6, poll = 0.1 })
-    repeat
-      local got, message, code = mutex:acquire{ timeout = 0.4, poll = 0.1 }
-      stage.fails(code == "unreachable" and code or "timeout", got, message, code)
-      assert.is_true(held(name))
-    until one:finished()
-    one:finish()
-    until_true(function() return one:run("return lock:held()") end) -- never again, had it been lost
-    assert.is_true(held(name) and one:run("return lock:verify()"))
-    stage.fails("timeout", other:finish())
-    line.leave(one)
-  end)
-
-  operated_it("whose channel or connection is closed by an operator, loses it, and may take it again", function()
-    local name, label = gate.name(), client.unique "conn"
-    local conn = stage.connect(nil, { name = label })
-    local lock = hold(name, nil, conn)
-    broker.suite:close_channel(queue(name))
-    until_true(function() return not lock:held() end)
-    stage.fails("lost", lock:verify())
-    lock = hold(name, { timeout = 20 }, conn)
-    broker.suite:close_connection(label .. " holder")
-    gate.until_free("mutex", name)
-    stage.fails("lost", lock:verify())
-    assert.is_true(hold(name, { timeout = 20 }, conn):verify())
-  end)
+it("an operator finds out what squats on a mutex, and until it is deleted nobody holds it", function()
+  local name, squatter = gate.name(), stage.client()
+  assert(squatter:declare(queue(name), { durable = true }))
+  local message = stage.fails("squatted", stage.connect():mutex(name):try_acquire())
+  assert.matches('"' .. queue(name) .. '" is not exclusive', message, 1, true)
+  stage.fails("squatted", stage.connect():mutex(name):acquire{ timeout = 20 })
+  stage.fails("squatted", stage.connect():mutex(name, { probe = "passive" }):acquire{ fair = true })
+  assert.equal(0, squatter:message_count(queue(name)))
+  assert(squatter:delete(queue(name)))
+  assert.is_true(hold(name):verify())
 end)
 
-describe("an operator", function()
-  operated_it("reads with the broker's own tool who holds a mutex, by which ticket, since when", function()
-    local name, before = gate.name(), os.time()
-    local lock = hold(name, nil, stage.connect(nil, { name = "press 4" }))
-    local listed = broker.suite:row(queue(name), "list_queues", "name", "arguments")
-    local function argument(key) return listed:match('"x%-amqplocks%-' .. key .. '"%s*,%s*"?([^"}%]]*)"?') end
-    assert.equal(lock.ticket, argument "ticket")
-    assert.equal("press 4", argument "holder")
-    local since = tonumber(argument "acquired%-at")
-    assert.is_true(before - 1 <= since and since <= os.time() + 1, listed)
-  end)
-
-  it("finds out what squats on a mutex, and until it is deleted nobody holds it", function()
-    local name, squatter = gate.name(), stage.client()
-    assert(squatter:declare(queue(name), { durable = true }))
-    local message = stage.fails("squatted", stage.connect():mutex(name):try_acquire())
-    assert.matches('"' .. queue(name) .. '" is not exclusive', message, 1, true)
-    stage.fails("squatted", stage.connect():mutex(name):acquire{ timeout = 20 })
-    stage.fails("squatted", stage.connect():mutex(name, { probe = "passive" }):acquire{ fair = true })
-    assert.equal(0, squatter:message_count(queue(name)))
-    assert(squatter:delete(queue(name)))
-    assert.is_true(hold(name):verify())
-  end)
-end)
-
-describe("a user who may not", function()
-  local function user(configure, write, read)
-    local label = client.unique "user"
-    stage.undo(function() broker.suite:delete_user(label) end)
-    return stage.connect(broker.suite:add_user(label, configure, write, read), { timeout = 5 })
-  end
-
-  for what, permissions in pairs{ declare = { "", ".*", ".*" }, consume = { ".*", ".*", "" } } do
-    operated_it(what .. " its queue is refused, and leaves nothing standing", function()
-      local name = gate.name()
-      local conn = user((table.unpack or unpack)(permissions))
-      local mutex = conn:mutex(name)
-      for _, options in ipairs{ { timeout = 0 }, { timeout = 20 }, { timeout = 20, fair = true } } do
-        local message = stage.fails("refused", mutex:acquire(options))
-        assert.matches(queue(name), message, 1, true)
-        gate.until_free("mutex", name)
-      end
-      assert.is_true(hold(name):verify())
-    end)
-  end
-
-  operated_it("publish looks otherwise, and takes it nevertheless", function()
-    local name = gate.name()
-    local conn = user(".*", "", ".*")
-    local lock = hold(name, nil, conn)
-    assert.is_true(lock:verify() and held(name))
-    stage.fails("busy", stage.connect():mutex(name):try_acquire())
-    assert(lock:release())
-    lock = hold(name)
-    stage.fails("timeout", conn:mutex(name):acquire{ timeout = 0.05 })
-    assert(lock:release())
-    assert.is_true(hold(name, { timeout = 20 }, conn):release())
-  end)
-
-  operated_it("touch the bell waits by looking", function()
-    local name = gate.name()
-    local conn = user("^" .. queue(name) .. "$", "^amq\\.default$", "^" .. queue(name) .. "$")
-    local lock = hold(name)
-    stage.fails("timeout", conn:mutex(name):acquire{ timeout = 0.3, poll = 0.1 })
-    assert(lock:release())
-    assert.is_true(hold(name, { timeout = 20, poll = 0.1 }, conn):release())
-  end)
+operated_it("a user who may not touch the bell waits by looking", function()
+  local name, user = gate.name(), client.unique "user"
+  stage.undo(function() broker.suite:delete_user(user) end)
+  local permitted = "^" .. queue(name) .. "$"
+  local conn = stage.connect(broker.suite:add_user(user, permitted, "^amq\\.default$", permitted), { timeout = 5 })
+  local lock = hold(name)
+  stage.fails("timeout", conn:mutex(name):acquire{ timeout = 0.3, poll = 0.1 })
+  assert(lock:release())
+  assert.is_true(hold(name, { timeout = 20, poll = 0.1 }, conn):release())
 end)
 
 describe("a persistent mutex", function()
@@ -451,19 +294,6 @@ describe("a persistent mutex", function()
     stage.fails("removed", lock:verify())
     assert.is_true(lock:held() and lock:release())
     stage.fails("not_found", mutex:acquire{ timeout = 20 })
-  end)
-
-  it("is the semaphore of its name, and not the other mutex of its name", function()
-    assert.is_true(mutex:create())
-    local sem = stage.connect():semaphore(name)
-    local lock = stage.take(sem)
-    assert.equal(1, lock.slot)
-    stage.fails("busy", mutex:try_acquire())
-    assert.is_true(stage.take(stage.connect():mutex(name)):release())
-    assert(lock:release())
-    lock = stage.take(mutex)
-    stage.fails("busy", sem:try_acquire())
-    assert.is_true(lock:release())
   end)
 
   it("is asked back from its holder", function()
