@@ -1,57 +1,41 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The LuaLS annotations of the Lua module, compared with the functions they stand by: names and order of parameters,
--- which of them may be nil, options and what their checks accept, fields and methods of live objects, error codes,
--- drivers.
+-- The LuaLS annotations of the Lua module, compared with what the functions do: which parameters may be nil, which
+-- options there are and what their checks accept, fields of live objects, error codes, drivers. methods_spec.lua sees
+-- that each method has annotations, and `make check-annotations` that they are types.
 local amqplocks = require "amqplocks"
 local annotations = require "spec.support.annotations"
 local drivers = require "amqplocks.drivers"
-local lfs = require "lfs"
 local objects = require "spec.unit.lua.objects_scene"
 local options = require "amqplocks.options"
-local rules = require "spec.support.annotation_rules"
+local process = require "spec.support.process"
 local testing = require "amqplocks.testing"
 
 local unpack = table.unpack or unpack
 
-local function read(path)
-  local file = assert(io.open(path))
-  local text = file:read "*a"
-  file:close()
-  return text
-end
-
--- The files of a folder and of its folders.
-local function files(folder, list)
-  for name in lfs.dir(folder) do
-    local path = folder .. "/" .. name
-    if name:find "%.lua$" then table.insert(list, path) end
-    if not name:find "^%." and lfs.attributes(path, "mode") == "directory" then files(path, list) end
+local BLOCKS, PUBLIC, KNOWN = {}, {}, {}
+for path in process.shell("find", "lua/amqplocks", "-name", "*.lua"):gmatch "%S+" do
+  for _, block in ipairs(annotations.read(process.contents(path))) do
+    table.insert(BLOCKS, block)
+    local fn, class = block.fn or { name = "" }, nil
+    fn.is_object = fn.is_method and fn.owner:find "^%u" ~= nil and not fn.name:find "^_"
+    fn.params = annotations.tags(block, "param")
+    if path:find "^lua/amqplocks/[^/]+$" and (fn.is_object or fn.owner == "amqplocks") then table.insert(PUBLIC, fn) end
+    for _, tag in ipairs(block) do
+      if tag.tag == "class" or tag.tag == "alias" then
+        class = tag.name
+        KNOWN[class] = { text = tag.text, parent = tag.type, fields = {} }
+      elseif tag.tag == "field" then
+        KNOWN[class].fields[tag.name] = tag
+      end
+    end
   end
-  return list
 end
-
-local BLOCKS, ALL = {}, {}
-for _, path in ipairs(files("lua/amqplocks", {})) do
-  local fine, blocks = pcall(annotations.read, read(path))
-  if not fine then error(path .. ": " .. blocks, 0) end
-  BLOCKS[path] = blocks
-  for _, block in ipairs(blocks) do table.insert(ALL, block) end
+for _, class in pairs(KNOWN) do
+  local parent = KNOWN[class.parent]
+  for name, field in pairs(parent and parent.fields or {}) do class.fields[name] = field end
 end
-local KNOWN, AMBIGUOUS = rules.definitions(ALL)
-local CODES = KNOWN["amqplocks.Code"].tag.values
-
--- Complaints of a rule about all files, each with its file.
-local function complaints(rule, ...)
-  local list = {}
-  for path, blocks in pairs(BLOCKS) do
-    for _, problem in ipairs(rule(blocks, ...)) do table.insert(list, path .. ": " .. problem) end
-  end
-  return list
-end
-
--- Live functions -----------------------------------------------------------------------------------------------------
 
 -- A value for a required parameter of a type.
 local SAMPLES = { string = "a", integer = 1, ["integer[]"] = { 1 }, ["amqplocks.Code"] = "busy" }
@@ -72,176 +56,145 @@ local function schemas_of(fn, ...)
   return seen, not fine and problem or nil
 end
 
--- The public functions with annotations: { name =, params = { tags }, call(arguments) -> schemas, error }.
-local function public()
-  local list = {}
-  for _, path in ipairs(files("lua/amqplocks", {})) do
-    for _, block in ipairs(path:find "^lua/amqplocks/[^/]+$" and BLOCKS[path] or {}) do
-      local fn = block.fn
-      local is_method = fn and fn.is_method and fn.owner:find "^%u" and not fn.name:find "^_"
-      if is_method or fn and fn.owner == "amqplocks" then
-        table.insert(list, {
-          name = fn.name, full = fn.owner .. "." .. fn.name, params = annotations.tags(block, "param"),
-          call = function(arguments)
-            local object = is_method and objects()[fn.owner]
-            if fn.owner == "Mutex" and fn.name ~= "revoke" then
-              object = object._connection:mutex("a", { persistent = true }) -- only those are created and destroyed
-            end
-            if object then return schemas_of(object[fn.name], object, unpack(arguments, 1, arguments.n)) end
-            return schemas_of(amqplocks[fn.name], unpack(arguments, 1, arguments.n))
-          end,
-        })
-      end
-    end
+local function call(fn, arguments)
+  if not fn.is_object then return schemas_of(amqplocks[fn.name], unpack(arguments, 1, arguments.n)) end
+  local object = objects()[fn.owner]
+  if fn.owner == "Mutex" and fn.name ~= "revoke" then
+    object = object._connection:mutex("a", { persistent = true }) -- only those are created and destroyed
   end
-  return list
+  return schemas_of(object[fn.name], object, unpack(arguments, 1, arguments.n))
 end
 
-local PUBLIC = public()
+-- What the check of an option takes, and its annotation says.
+local function nothing() end
 
--- Drivers ------------------------------------------------------------------------------------------------------------
+local KINDS = { string = "x", number = 1.5, integer = 1, boolean = true, ["false"] = false, ["function"] = nothing,
+  table = {} }
+local TABLES = { ["amqplocks.TlsOptions"] = {},
+  ["amqplocks.Loop"] = { connect = nothing, condition = nothing, spawn = nothing } }
 
--- Drivers that can be loaded here: name -> table. That of nginx needs a module of nginx when it is loaded.
-local function loadable()
-  local found = { select = require "spec.support.select_loop" }
-  for _, name in ipairs{ "cqueues", "luv" } do
-    if pcall(require, name) then found[name] = require("amqplocks.drivers." .. name) end
+local function assert_option(field, check)
+  local function is_taken(value) return check(value, "spec", "it") == nil end
+  local kinds = {}
+  for one in (field.type:find "^fun%(" and "fun" or field.type):gmatch "[^|]+" do
+    local literal, alias = one:match '^"(.*)"$', KNOWN[one] and KNOWN[one].parent or one
+    if alias:find "^fun" then kinds["function"] = true end
+    if one == "amqplocks.TlsOptions" then kinds.table = true end
+    if literal or TABLES[one] then assert.is_true(is_taken(literal or TABLES[one]), field.name) end
+    kinds[one] = true
   end
-  local before = package.loaded["ngx.semaphore"]
-  package.loaded["ngx.semaphore"] = before or { new = function() return {} end }
-  found.nginx = require "amqplocks.nginx.events"
-  package.loaded["ngx.semaphore"], package.loaded["amqplocks.nginx.events"] = before, nil
-  return found
+  kinds.integer, kinds["false"] = kinds.integer or kinds.number, kinds["false"] or kinds.boolean
+  for kind, sample in pairs(KINDS) do
+    assert.equal(kinds.any or kinds[kind] or false, is_taken(sample), field.name .. " takes a " .. kind)
+  end
 end
 
-describe("annotations of the Lua module", function()
-  it("define each class, alias and field once", function() assert.same({}, AMBIGUOUS) end)
-
-  it("mention only classes and aliases that there are", function()
-    assert.same({}, complaints(rules.mentions, KNOWN))
-  end)
-
-  it("have the parameters of their functions, in their order", function()
-    assert.same({}, complaints(rules.parameters))
-  end)
-
-  it("have the error codes of amqplocks.h, in their order", function()
-    assert.same({}, rules.codes(CODES, read "src/amqplocks.h"))
-  end)
-
-  it("name only error codes that there are, and give results named code their type", function()
-    assert.same({}, complaints(rules.codes_named, CODES))
-  end)
-
-  it("know the kinds of locks", function()
-    local kinds = read("src/lua/lock.c"):match 'kinds%[%] = {(.-), NULL}':gsub('", "', '"|"')
-    assert.equal(kinds, KNOWN["amqplocks.Lock"].fields.kind.type)
-  end)
-end)
+-- A class of options has the options that a schema checks, all of them optional.
+local function assert_options(class, schema)
+  for name, check in pairs(schema) do
+    local field = assert(class.fields[name], "not annotated: " .. name)
+    assert.is_true(field.optional, name)
+    if field.type ~= "number[]" then assert_option(field, check) end
+  end
+  for name in pairs(class.fields) do assert.is_truthy(schema[name], name) end
+end
 
 describe("the annotation of a public function", function()
   it("is found for each of them", function() assert.is_true(#PUBLIC > 45, #PUBLIC) end)
 
   for _, fn in ipairs(PUBLIC) do
-    it("marks as optional what may be nil: " .. fn.full, function()
-      assert.same({}, rules.optional(fn.params, fn.name, SAMPLES, function(arguments)
-        return select(2, fn.call(arguments))
-      end))
+    it("marks as optional what may be nil: " .. fn.owner .. "." .. fn.name, function()
+      for missing, param in ipairs(fn.params) do
+        local arguments = { n = missing }
+        for i = 1, missing - 1 do arguments[i] = SAMPLES[fn.params[i].type] end
+        local _, problem = call(fn, arguments)
+        local is_refused = type(problem) == "string" and problem:find("^" .. fn.name .. ": ") ~= nil
+        assert.is_true(param.name == "..." or is_refused ~= param.optional, param.name)
+      end
     end)
   end
-end)
 
-describe("a class of options", function()
-  -- The classes of options that public functions take, each with a call.
-  local CALLS, CLASSES = {}, {}
-  for _, fn in ipairs(PUBLIC) do
-    local arguments = { n = 0 }
-    for _, param in ipairs(fn.params) do
-      local class = param.type:match "^amqplocks%.%u%w*Options$"
-      local is_table = class or param.type == "{}"
-      arguments.n = arguments.n + 1
-      if not is_table and not param.optional then arguments[arguments.n] = SAMPLES[param.type] end
-      if is_table or param.name == "..." then
-        arguments[arguments.n] = {}
-        if param.name == "..." then
-          arguments.n = arguments.n + 1
-          class = param.rest:match "amqplocks%.%u%w*Options" or "amqplocks.AcquireOptions"
-          arguments[arguments.n] = print
+  it("has the options that are checked, as has each class of options", function()
+    local seen, count = { ["amqplocks.TlsOptions"] = true, ["amqplocks.MetricsOptions"] = true }, 0
+    for _, fn in ipairs(PUBLIC) do
+      local arguments = { n = 0 }
+      for _, param in ipairs(fn.params) do
+        local class = param.type:match "^amqplocks%.%u%w*Options$" or param.type == "{}" and ""
+        arguments.n = arguments.n + 1
+        arguments[arguments.n] = not class and not param.optional and SAMPLES[param.type] or nil
+        if param.name == "..." then class = param.text:match "amqplocks%.%u%w*Options" or "amqplocks.AcquireOptions" end
+        if class then
+          arguments[arguments.n] = {}
+          if param.name == "..." then arguments[arguments.n + 1], arguments.n = print, arguments.n + 1 end
+          seen[class] = true
+          count = count + 1
+          local schema = assert(call(fn, arguments)[fn.name], fn.name)
+          assert_options(KNOWN[class] or { fields = {} }, schema)
         end
-        CLASSES[class or "{}"] = true
-        table.insert(CALLS, { fn = fn, class = class, arguments = arguments })
       end
     end
-  end
+    assert.is_true(count > 30, count)
+    for name in pairs(KNOWN) do assert.is_true(seen[name] or not name:find "Options$", name) end
+  end)
 
-  it("is checked with each call that takes one, and so is each class", function()
-    assert.is_true(#CALLS > 30, #CALLS)
-    for name in pairs(KNOWN) do
-      local is_elsewhere = name == "amqplocks.TlsOptions" or name == "amqplocks.MetricsOptions"
-      if name:find "Options$" then assert.is_true(CLASSES[name] or is_elsewhere, name) end
+  it("has the options of metrics and of TLS", function()
+    assert_options(KNOWN["amqplocks.MetricsOptions"],
+      schemas_of(require("amqplocks.metrics").new, {})["metrics.new"])
+    assert_options(KNOWN["amqplocks.TlsOptions"], schemas_of(amqplocks.connect, nil, { tls = {} })["connect.tls"])
+  end)
+end)
+
+describe("the annotation of", function()
+  it("an object has the public fields of a live one", function()
+    for name, object in pairs(objects()) do
+      for key in pairs(object) do
+        assert.is_truthy(key:find "^_" or KNOWN["amqplocks." .. name].fields[key], name .. "." .. key)
+      end
     end
   end)
 
-  for _, each in ipairs(CALLS) do
-    it("has the options that are checked: " .. each.fn.full, function()
-      local schemas = each.fn.call(each.arguments)
-      local schema = assert(schemas[each.fn.name], "no options were checked")
-      local class = each.class and KNOWN[each.class] or { fields = {}, list = {} }
-      assert.same({}, rules.options(class, schema, KNOWN))
-    end)
-  end
-
-  it("has the options of metrics", function()
-    local schemas = schemas_of(require("amqplocks.metrics").new, {})
-    assert.same({}, rules.options(KNOWN["amqplocks.MetricsOptions"], schemas["metrics.new"], KNOWN))
+  it("codes has those of amqplocks.h, in their order, and results name no others", function()
+    local wanted, codes = {}, {}
+    local enum = process.contents("src/amqplocks.h"):match "typedef enum al_code {(.-)}"
+    for name in enum:gsub("/%*.-%*/", ""):gmatch "AL_([%u_]+)" do table.insert(wanted, name:lower()) end
+    for code in KNOWN["amqplocks.Code"].text:gmatch '|%s*"([^"]*)"' do table.insert(codes, code) end
+    assert.equal("ok", table.remove(wanted, 1))
+    assert.same(wanted, codes)
+    local all = table.concat(codes, " ") .. " "
+    for _, block in ipairs(BLOCKS) do
+      for _, tag in ipairs(annotations.tags(block, "return")) do
+        for code in tag.text:find "amqplocks%.Code" and tag.text:gmatch '"([^"]*)"' or nothing do
+          assert.is_truthy(all:find(code .. " ", 1, true), tag.text)
+        end
+      end
+    end
   end)
 
-  it("has the options of TLS", function()
-    local schemas = schemas_of(amqplocks.connect, nil, { tls = {} })
-    assert.same({}, rules.options(KNOWN["amqplocks.TlsOptions"], schemas["connect.tls"], KNOWN))
+  it("kinds of locks has them all", function()
+    local kinds = process.contents("src/lua/lock.c"):match 'kinds%[%] = {(.-), NULL}':gsub('", "', '"|"')
+    assert.equal(kinds, KNOWN["amqplocks.Lock"].fields.kind.type)
   end)
-end)
 
-describe("the class of an object", function()
-  for name in pairs(objects()) do
-    it("has the fields of a live one: " .. name, function()
-      assert.same({}, rules.fields(KNOWN["amqplocks." .. name], objects()[name]))
-    end)
-  end
-end)
-
-describe("the class of a driver's table", function()
-  local CLASS = KNOWN["amqplocks.Loop"]
-
-  for name, driver in pairs(loadable()) do
-    it("has functions that the driver has: " .. name, function()
-      assert.same({}, rules.functions(CLASS, driver))
-      assert.is_nil(drivers.check(driver))
-      assert.same({}, rules.functions(KNOWN["amqplocks.LoopCondition"], driver.condition()))
-    end)
-  end
-
-  it("requires what connect requires", function()
-    for _, name in ipairs(CLASS.list) do
+  it("a driver requires what connect requires, and has the parameters that docs/drivers.md has", function()
+    local fields, count = KNOWN["amqplocks.Loop"].fields, 0
+    for name, field in pairs(fields) do
       local driver = {}
-      for _, each in ipairs(CLASS.list) do driver[each] = each ~= name and print or nil end
-      assert.equal(not CLASS.fields[name].optional, drivers.check(driver) ~= nil, name)
+      for each in pairs(fields) do driver[each] = each ~= name and print or nil end
+      assert.equal(not field.optional, drivers.check(driver) ~= nil, name)
+      count = count + 1
     end
-  end)
-
-  it("has the parameters that docs/drivers.md has", function()
-    local count, page = 0, read "docs/drivers.md"
-    local holders = { loop = CLASS, socket = KNOWN["amqplocks.LoopSocket"],
-      condition = KNOWN["amqplocks.LoopCondition"] }
+    local holders = { loop = fields, socket = KNOWN["amqplocks.LoopSocket"].fields,
+      condition = KNOWN["amqplocks.LoopCondition"].fields }
+    local page = process.contents "docs/drivers.md"
     for holder, name, list in page:gmatch "\n| `(%l+)[.:](%l+)(%b())` |" do
-      local field = assert(holders[holder].fields[name], name)
       local names = {}
-      for each in field.type:match("^fun(%b())"):sub(2, -2):gsub("%b()", ""):gmatch "([%l_]+)%s*:" do
+      local types = holders[holder][name].text:match("fun(%b())"):sub(2, -2):gsub("%b()", "")
+      for each in types:gmatch "([%l_]+)%s*:" do
         if each ~= "self" then table.insert(names, each) end
       end
       assert.equal(list, "(" .. table.concat(names, ", ") .. ")", name)
-      count = count + 1
+      count = count - 1
     end
-    assert.equal(#CLASS.list + 3 + 2, count)
+    assert.equal(-3 - 2, count)
   end)
 end)

@@ -2,8 +2,7 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- What `with` returns: true and its function's results, or nil, message, code of the lock's own failure. In a world of
--- amqplocks.testing; spec/support/testing_rows.lua has every kind of lock on a real one, and on_lost_spec.lua the losses
--- that with's release finds.
+-- amqplocks.testing; spec/support/testing_rows.lua has every kind of lock on a real one, on_lost_spec.lua losses.
 local testing = require "amqplocks.testing"
 
 local scoped_it = coroutine.close and it or pending -- where Lua has scopes
@@ -26,12 +25,12 @@ describe("with", function()
     return returned
   end
 
-  it("returns true, and nothing more, for a function that returns nothing", function()
+  it("returns true and the function's results, nils among them, also where it has released the lock", function()
     assert.same(results(true), with(function() end))
-  end)
-
-  it("returns true and the function's results, nils among them", function()
-    assert.same(results(true, nil), with(function() return nil end))
+    assert.same(results(true, "done"), with(function(lock)
+      assert(lock:release())
+      return "done"
+    end))
     assert.same(results(true, false, nil, "a", nil), with(function(_, ...) return false, nil, ... end, "a", nil))
   end)
 
@@ -64,24 +63,22 @@ describe("with", function()
 
   it("returns nil, message, lost when the lock was lost meanwhile, whatever the function returns or has released",
     function()
-      for _, value in ipairs{ true, false, "worthless" } do
-        local told
-        for _, releases in ipairs{ false, true } do
-          assert.same(results(nil, 'lost: mutex of "a": by accident', "lost"), with(function(lock)
-            world:lose(lock, "by accident")
-            told = releases and results(lock:release())
-            return value
-          end))
-        end
-        assert.same(results(nil, 'lost: mutex of "a": by accident', "lost"), told)
+      local lost, told = results(nil, 'lost: mutex of "a": by accident', "lost"), nil
+      for _, releases in ipairs{ false, true } do
+        assert.same(lost, with(function(lock)
+          world:lose(lock, "by accident")
+          told = releases and results(lock:release())
+          return "worthless"
+        end))
       end
+      assert.same(lost, told)
     end)
 
   it("rethrows the function's own error unchanged, also when the lock was lost meanwhile", function()
     for _, problem in ipairs{ "text", { "a table" }, false } do
-      for _, lose in ipairs{ function() end, function(lock) world:lose(lock) end } do
+      for _, is_lost in ipairs{ false, true } do
         local was = results(pcall(with, function(lock)
-          lose(lock)
+          if is_lost then world:lose(lock) end
           error(problem, 0)
         end))
         assert.same({ 2, false }, { was.n, was[1] })
@@ -89,12 +86,5 @@ describe("with", function()
         is_free()
       end
     end
-  end)
-
-  it("returns true if the function has released the lock, and it was not lost before", function()
-    assert.same(results(true, "done"), with(function(lock)
-      assert(lock:release())
-      return "done"
-    end))
   end)
 end)

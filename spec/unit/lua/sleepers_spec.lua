@@ -26,13 +26,15 @@ describe("a coroutine that waits for an operation", function()
     return operation, thread
   end
 
-  it("is woken when it is called, and not before", function()
-    local operation = wait()
+  it("is woken when its operation is done, and not before, nor if it was given back", function()
+    local operation, other = wait(), wait()
+    other:drop()
     room:call()
     assert.equal(0, signals)
     operation:end_closed()
     room:call()
     assert.equal(1, signals)
+    other:end_closed()
   end)
 
   it("is not asked for any more when the collector has had it, and what it waited for", function()
@@ -54,12 +56,4 @@ describe("a coroutine that waits for an operation", function()
       assert.equal(1, signals)
     end)
   end
-
-  it("is not asked for any more when its operation was given back", function()
-    local operation = wait()
-    operation:drop()
-    room:call()
-    assert.equal(0, signals)
-    operation:end_closed()
-  end)
 end)
