@@ -121,47 +121,43 @@ for _, made in ipairs{ { "mutex", MUTEX }, { "semaphore", SEMAPHORE }, { "rwlock
   add(made[1], made[2], true, function(conn, opts) return conn[made[1]](conn, "images", opts) end)
 end
 
-for _, taken in ipairs{ { "mutex", "acquire", "with" }, { "fast_mutex", "acquire", "with" },
-  { "semaphore", "acquire", "with" },
-  { "token_semaphore", "acquire", "with" }, { "rwlock", "read", "with_read" }, { "rwlock", "write", "with_write" } } do
-  local object, method, scoped = taken[1], taken[2], taken[3]
+-- A method of an object that conn[make](conn, "images", made) makes, with an argument before the options, or without.
+local function on(make, made, method, known, argument)
+  add(method, known, false, function(conn, opts)
+    local object = conn[make](conn, "images", made)
+    if argument then return object[method](object, argument, opts) end
+    return object[method](object, opts)
+  end)
+end
+
+-- `with` has its options first.
+local function scoped(make, method)
   add(method, ACQUIRE, false, function(conn, opts)
-    local it = conn[object](conn, "images")
-    return it[method](it, opts)
-  end)
-  add(scoped, ACQUIRE, false, function(conn, opts)
-    local it = conn[object](conn, "images")
-    return it[scoped](it, opts, nothing)
+    local object = conn[make](conn, "images")
+    return object[method](object, opts, nothing)
   end)
 end
 
+for _, make in ipairs{ "mutex", "fast_mutex", "semaphore", "token_semaphore" } do
+  on(make, nil, "acquire", ACQUIRE)
+  scoped(make, "with")
+end
+for _, side in ipairs{ "read", "write" } do
+  on("rwlock", nil, side, ACQUIRE)
+  scoped("rwlock", "with_" .. side)
+end
 for _, administered in ipairs{ { "admin", ADMIN }, { "token_semaphore", TOKEN_ADMIN } } do
-  for _, action in ipairs{ "create", "add", "remove", "resize" } do
-    add(action, administered[2], false, function(conn, opts)
-      local it = conn[administered[1]](conn, "images")
-      return it[action](it, 2, opts)
-    end)
-  end
-  for _, action in ipairs{ "destroy", "repair", "slots" } do
-    add(action, administered[2], false, function(conn, opts)
-      local it = conn[administered[1]](conn, "images")
-      return it[action](it, opts)
-    end)
-  end
+  local make, known = administered[1], administered[2]
+  for _, action in ipairs{ "create", "add", "remove", "resize" } do on(make, nil, action, known, 2) end
+  for _, action in ipairs{ "destroy", "repair", "slots" } do on(make, nil, action, known) end
 end
-
-add("status", ADMIN, false, function(conn, opts) return conn:admin("images"):status(opts) end)
-add("revoke", ADMIN, false, function(conn, opts) return conn:admin("images"):revoke(3, opts) end)
-add("revoke", REVOKE, false, function(conn, opts) return conn:mutex("images"):revoke(opts) end)
-add("revoke_readers", REVOKE, false, function(conn, opts) return conn:rwlock("images"):revoke_readers(opts) end)
-add("revoke_writer", REVOKE, false, function(conn, opts) return conn:rwlock("images"):revoke_writer(opts) end)
-add("wait_released", ADMIN, false, function(conn, opts) return conn:admin("images"):wait_released({ 1, 3 }, opts) end)
-for _, action in ipairs{ "create", "destroy", "revoke" } do
-  add(action, ADMIN, false, function(conn, opts)
-    local it = conn:mutex("images", { persistent = true })
-    return it[action](it, opts)
-  end)
-end
+on("admin", nil, "status", ADMIN)
+on("admin", nil, "revoke", ADMIN, 3)
+on("admin", nil, "wait_released", ADMIN, { 1, 3 })
+on("mutex", nil, "revoke", REVOKE)
+on("rwlock", nil, "revoke_readers", REVOKE)
+on("rwlock", nil, "revoke_writer", REVOKE)
+for _, action in ipairs{ "create", "destroy", "revoke" } do on("mutex", { persistent = true }, action, ADMIN) end
 
 -- Tables of options -------------------------------------------------------------------------------------------------
 
@@ -300,9 +296,9 @@ describe("options by chance", function()
   end)
 end)
 
-describe("options that a table inherits", function()
-  local function inherits(from) return setmetatable({}, { __index = from }) end
+local function inherits(from) return setmetatable({}, { __index = from }) end
 
+describe("options that a table inherits", function()
   it("count for all calls of an administrator", function()
     local admin = connect():admin("images", inherits(inherits{ timeout = 0.25 }))
     assert.matches("0.25 s", select(2, admin:destroy()), 1, true)
@@ -311,50 +307,32 @@ describe("options that a table inherits", function()
 
   it("count in an option that is a table, too, as they were checked", function()
     local asked = {}
-    local tls = setmetatable({}, { __index = function(_, name)
+    local tls = inherits(function(_, name)
       asked[name] = (asked[name] or 0) + 1
       return name == "verify" or nil
-    end })
+    end)
     assert.is_nil((amqplocks.connect("amqps://127.0.0.1:1", { tls = tls, driver = "native" })))
     assert.same({ ca = 1, cert = 1, key = 1, verify = 1, server_name = 1 }, asked)
   end)
 end)
 
-describe("a list of slots", function()
-  local admin
-
-  before_each(function() admin = connect():admin("images") end)
-
-  local function taken(list)
+it("a list of slots may be inherited, or said when it is asked for, and must have an end", function()
+  local admin = connect():admin "images"
+  for _, list in ipairs{ inherits{ 1, 2 },
+    setmetatable({ 1 }, { __index = function(_, i) return i < 4 and i or nil end }),
+    setmetatable({ 1, 2 }, { __index = table, __len = throw(OUCH), __pairs = throw(OUCH) }) } do
     local fine, problem = pcall(admin.wait_released, admin, list)
     assert.same({ false, true }, { fine, problem == TAKEN }) -- waits: it asks for them
   end
-
-  it("may be inherited, or said when it is asked for", function()
-    taken(setmetatable({}, { __index = { 1, 2 } }))
-    taken(setmetatable({ 1 }, { __index = function(_, i) return i < 4 and i or nil end }))
-    taken(setmetatable({ 1, 2 }, { __index = table, __len = throw(OUCH), __pairs = throw(OUCH) }))
-  end)
-
-  it("must have an end", function()
-    local endless = setmetatable({}, { __index = function() return 1 end })
-    assert.error_matches(function() admin:wait_released(endless) end, "wait_released: slots must be a list of slots")
-  end)
+  assert.error_matches(function() admin:wait_released(inherits(function() return 1 end)) end,
+    "wait_released: slots must be a list of slots")
 end)
 
-describe("an error about a value that is wrong", function()
-  local function refused(value, expected)
-    assert.error_matches(function() connect():mutex("db"):acquire{ poll = value } end,
-      "acquire: option poll must be a number of seconds, finite and not negative, not " .. expected, 1, true)
-  end
-
-  it("shows it on one line, and not all of what is long", function()
-    refused("a\nb\0c", [["a\10b\0c"]])
-    refused(("x"):rep(1000), '"' .. ("x"):rep(60) .. '…"')
+it("an error about a value that is wrong shows it on one line, and not all of what is long, or says that it cannot",
+  function()
+    for expected, value in pairs{ [ [["a\10b\0c"]] ] = "a\nb\0c", ['"' .. ("x"):rep(60) .. '…"'] = ("x"):rep(1000),
+      ["a table"] = setmetatable({}, { __tostring = throw(OUCH) }) } do
+      assert.error_matches(function() connect():mutex("db"):acquire{ poll = value } end,
+        "acquire: option poll must be a number of seconds, finite and not negative, not " .. expected, 1, true)
+    end
   end)
-
-  it("comes also where it cannot be shown", function()
-    refused(setmetatable({}, { __tostring = throw(OUCH) }), "a table")
-    refused(setmetatable({}, { __tostring = function() return {} end }), "a table")
-  end)
-end)
