@@ -58,8 +58,6 @@ function scene.leaves(peer, mutex, one)
   peer.prober:silent()
 end
 
--- Publishing --------------------------------------------------------------------------------------------------------
-
 --- The core asks whether it may publish at all, before it changes anything.
 function scene.tries(peer)
   assert.same({ scene.MUTEX }, peer.prober:look{ scene.MUTEX })
@@ -103,14 +101,6 @@ function scene.returned(permit)
     reply_text = "NO_ROUTE", routing_key = permit.queue }, permit.properties, "")
 end
 
---- The core adds so many marks, and then so many permits.
-function scene.adds(peer, marks, permits)
-  scene.publishes_marks(peer, marks)()
-  scene.publishes_permits(peer, permits or marks)()
-end
-
--- On the mutex's channel --------------------------------------------------------------------------------------------
-
 --- The core declares a queue. Returns its arguments, and a function that says so.
 function scene.declares(peer, mutex, queue)
   local declare = peer.holder:expect("queue.declare", { queue = queue, passive = false, durable = true,
@@ -131,8 +121,6 @@ function scene.makes_another(peer, base)
   peer.prober:barrier()
   scene.publishes_permits(peer, 1, base)()
 end
-
--- Collecting --------------------------------------------------------------------------------------------------------
 
 local collector = {}
 collector.__index = collector
