@@ -7,8 +7,6 @@
 local Peer = require "spec.support.peer"
 local scene = require "spec.unit.tokens.permit_scene"
 
-local NO_QUEUE = scene.NO_QUEUE
-
 describe("a token semaphore", function ()
   local peer
 
@@ -47,19 +45,6 @@ describe("a token semaphore", function ()
       assert.same({ taker.channel, false }, { next_one.channel, next_one.is_new })
     end)
 
-    it("is busy when a permit comes after the answer, and gives it back", function ()
-      local op, taker = scene.asking(peer, 0)
-      scene.answer(peer, taker)
-      scene.cancels(peer, taker)
-      scene.nacks(peer, taker, scene.deliver(peer, taker))
-      scene.asks(peer, taker)
-      scene.cancelled(peer, taker)
-      assert.is_false(op:done())
-      scene.answer(peer, taker)
-      assert.is_true(op:done())
-      peer:failed(op, "busy")
-    end)
-
     it("is not told by the pulse that nothing lay ready", function ()
       peer = scene.open(nil, { heartbeat = 10, timeout = 30 }, { channel_max = 2 })
       local op = scene.semaphore(peer):acquire(0)
@@ -73,14 +58,6 @@ describe("a token semaphore", function ()
       peer.holder:silent()
       scene.deliver(peer, taker)
       assert.is_true(peer:result(op):held() and lock:held())
-    end)
-
-    it("is unreachable when the connection ends while it stops consuming", function ()
-      local op, taker = scene.asking(peer, 0)
-      scene.answer(peer, taker)
-      scene.cancels(peer, taker)
-      peer.holder:down("reset")
-      peer:failed(op, "unreachable", "reset")
     end)
 
     it("is unreachable when the question, or the end of consuming, is not answered in time", function ()
@@ -125,26 +102,18 @@ describe("a token semaphore", function ()
       peer:failed(op, "busy")
     end)
 
-    it("takes a permit that comes before either answer, and is still verified by an answer of its own", function ()
-      for early = 0, 1 do
-        local channel = scene.looks(peer, taker)
-        if early == 1 then scene.deliver(peer, taker) end
-        peer.holder:declared(channel, scene.QUEUE)
-        if early == 0 then
-          scene.asks(peer, taker)
-          scene.deliver(peer, taker)
-          scene.answer(peer, taker)
-        end
-        local lock = peer:result(op)
-        peer.holder:silent()
-        local verify = lock:verify()
-        assert.equal(channel, (scene.looks(peer, taker)))
-        peer:stir()
-        assert.is_false(verify:done())
-        peer.holder:declared(channel, scene.QUEUE)
-        assert.is_true(peer:result(verify))
-        begin()
-      end
+    it("takes a permit that comes before the answer, and is still verified by an answer of its own", function ()
+      local channel = scene.looks(peer, taker)
+      scene.deliver(peer, taker)
+      peer.holder:declared(channel, scene.QUEUE)
+      local lock = peer:result(op)
+      peer.holder:silent()
+      local verify = lock:verify()
+      assert.equal(channel, (scene.looks(peer, taker)))
+      peer:stir()
+      assert.is_false(verify:done())
+      peer.holder:declared(channel, scene.QUEUE)
+      assert.is_true(peer:result(verify))
     end)
 
     it("does without where asking is denied, and does not ask again", function ()
@@ -167,28 +136,9 @@ describe("a token semaphore", function ()
       scene.asks(peer, taker)
     end)
 
-    it("hears that the queue has gone", function ()
-      peer.holder:refuse(scene.looks(peer, taker), 404, NO_QUEUE, "queue.declare")
-      scene.asks(peer, taker)
-      goes(taker)
-      peer.holder:refuse(asks_again().channel, 404, NO_QUEUE, "basic.consume")
-      peer:failed(op, "not_found")
-    end)
   end)
 
   describe("waiting", function ()
-    it("writes nothing at all, and looks for nothing", function ()
-      peer = scene.open(nil, { heartbeat = 10 })
-      local op = scene.waiting(peer, nil, true, 0, 0.1)
-      for _ = 1, 100 do
-        peer:pass(1)
-        if peer.holder:next() == "heartbeat" then peer.holder:expect("heartbeat") end
-        peer.holder:silent()
-        peer.holder:send{ channel = 0, heartbeat = true }
-      end
-      assert.is_false(op:done())
-    end)
-
     it("has begun when it is clear that nothing lay ready, and says since when", function ()
       local op = scene.semaphore(peer):acquire()
       local taker = scene.consumes(peer)
@@ -206,17 +156,6 @@ describe("a token semaphore", function ()
       peer.holder:silent()
     end)
 
-    it("ends when the time is up: it stops consuming, and gives back what comes meanwhile", function ()
-      local op, taker = scene.waiting(peer, 2.5)
-      peer:pass(2.499)
-      assert.is_false(op:done())
-      peer:pass(0.001)
-      assert.equal('timeout: no permit of "images" came free within 2.5 s', peer:failed(op, "timeout"))
-      scene.cancels(peer, taker)
-      scene.comes_late(peer, taker)
-      peer.holder:silent()
-    end)
-
     it("ends when the time is up, though the broker has not even answered: the channel is closed", function ()
       local op = scene.semaphore(peer):acquire(1)
       local taker = scene.consumes(peer)
@@ -228,10 +167,15 @@ describe("a token semaphore", function ()
       peer.holder:silent()
     end)
 
-    it("ends when it is given up, or the time is up, also while the question is open: it stops consuming", function ()
+    it("ends when it is given up, or the time is up: it stops consuming, and gives back what comes then", function ()
       for _, begin in ipairs{ scene.waiting, scene.asking } do
-        for _, gives_up in ipairs{ function (op) op:drop() end, function () peer:pass(1) end } do
-          local op, taker = begin(peer, 1)
+        for _, gives_up in ipairs{ function (op) op:drop() end, function (op)
+          peer:pass(0.001)
+          peer:failed(op, "timeout", 'no permit of "images" came free within 2.5 s')
+        end } do
+          local op, taker = begin(peer, 2.5)
+          peer:pass(2.499)
+          assert.is_false(op:done())
           gives_up(op)
           scene.cancels(peer, taker)
           if begin == scene.asking then scene.answer(peer, taker) end
@@ -254,37 +198,9 @@ describe("a token semaphore", function ()
   end)
 
   describe("whose queue goes", function ()
-    it("is asked for again, and found: its waiting goes on", function ()
-      local op, taker = scene.waiting(peer, 60)
-      peer:pass(1)
-      goes(taker)
-      local again = asks_again()
-      assert.are_not.equal(taker.tag, again.tag)
-      scene.welcome(peer, again)
-      scene.asks(peer, again)
-      scene.answer(peer, again)
-      assert.is_true((op:waiting()) > 1) -- since it began
-      scene.deliver(peer, again)
-      assert.is_true(peer:result(op):held())
-    end)
-
-    it("is not found", function ()
-      local op, taker = scene.waiting(peer, 60)
-      goes(taker)
-      local again = asks_again()
-      peer.holder:refuse(again.channel, 404, NO_QUEUE, "basic.consume")
-      peer:failed(op, "not_found", 'there is no token semaphore "images"; an administrator creates it')
-    end)
-
-    it("before the broker has even welcomed it: is asked for again", function ()
-      local op = scene.semaphore(peer):acquire(60)
-      goes(scene.consumes(peer))
-      assert.is_false(op:done())
-      asks_again()
-    end)
-
     it("is asked for again and again, less and less often", function ()
-      local op, taker = scene.waiting(peer, 600)
+      local op = scene.semaphore(peer):acquire(600)
+      local taker = scene.consumes(peer) -- and is not even welcome when it goes
       for _ = 1, 12 do
         goes(taker)
         taker = asks_again(1)
@@ -312,16 +228,6 @@ describe("a token semaphore", function ()
       end
     end)
 
-    it("with its channel, for whatever reason: is asked for again", function ()
-      local op, taker = scene.waiting(peer, 60)
-      peer.holder:refuse(taker.channel, 404, NO_QUEUE, "queue.declare")
-      assert.is_false(op:done())
-      local again = asks_again()
-      scene.welcome(peer, again)
-      scene.asks(peer, again)
-      scene.deliver(peer, again)
-      assert.is_true(peer:result(op):held())
-    end)
   end)
 
   describe("on a connection", function ()
@@ -346,13 +252,6 @@ describe("a token semaphore", function ()
       peer:failed(scene.semaphore(peer):acquire(5), "limit", "each permit takes one")
       assert.is_true(lock:held())
       peer.holder:silent()
-    end)
-
-    it("with an alarm: takes permits as ever, and gives them back", function ()
-      peer.holder:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
-      local lock, taker, delivery = scene.holding(peer)
-      assert.is_true(peer:result(lock:release()))
-      scene.gives_back(peer, taker, delivery)
     end)
   end)
 end)
