@@ -112,31 +112,22 @@ describe("a fast mutex", function ()
     end)
   end)
 
-  describe("that another client holds", function ()
-    it("is busy: it stops consuming, and says so when that is certain", function ()
-      local op, taker = meets(1, 0)
-      is_busy(op, taker)
-      assert.is_false(peer.prober:wanted())
-    end)
-
-    it("is waited for; after each poll a token is published, over a prober that is opened for that", function ()
-      local op, taker = meets(1, 60, false, 0, 4)
-      peer.holder:silent()
-      assert.is_false(op:done())
+  it("that another client holds is waited for; each poll publishes a token, over a prober opened for that", function ()
+    local op, taker = meets(1, 60, false, 0, 4)
+    peer.holder:silent()
+    assert.is_false(op:done())
+    peer:pass(4)
+    assert.is_true(peer.prober:wanted())
+    peer.prober:handshake()
+    peer:pass(0.3)
+    for _ = 1, 3 do
+      local probes = peer.prober:probes()
+      assert.same({ QUEUE, "amqplocks.token" }, { probes[1].queue, probes[1].properties.type })
+      peer.prober:send(peer.prober.nack(probes[1])) -- the queue has one
       peer:pass(4)
-      assert.is_true(peer.prober:wanted())
-      peer.prober:handshake()
-      peer:pass(0.3)
-      for _ = 1, 3 do
-        local probes = peer.prober:probes()
-        assert.same({ QUEUE, "amqplocks.token" }, { probes[1].queue, probes[1].properties.type })
-        peer.prober:send(peer.prober.nack(probes[1])) -- the queue has one
-        peer:pass(4)
-      end
-      scene.deliver(peer, taker)
-      assert.is_true(peer:result(op):held())
-    end)
-
+    end
+    scene.deliver(peer, taker)
+    assert.is_true(peer:result(op):held())
   end)
 
   describe("that was counted less than five seconds ago", function ()
@@ -227,11 +218,6 @@ describe("a fast mutex", function ()
         peer.prober:handshake()
         assert.same({ "images-mutex" }, peer.prober:look{ "images-mutex" })
       end },
-      blocked = { "memory", function ()
-        peer.prober:handshake()
-        peer.prober:probes()
-        peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
-      end },
       unreachable = { "refused", function ()
         peer.prober:attach()
         peer.prober:down "refused"
@@ -247,67 +233,18 @@ describe("a fast mutex", function ()
       end)
     end
 
-    it("gets a token over another prober, if its waiter has lost one at any moment", function ()
-      local op, taker = meets(0, 60)
-      for step = 1, 2 do
-        peer.prober:handshake()
-        if step == 1 then peer.prober:probes() else rings() end
-        peer.prober:down "reset by peer"
-        peer:pass(2)
-      end
-      local token = rings()
-      scene.deliver(peer, taker)
-      assert.is_true(peer:result(op):held())
-      peer.prober:send(peer.prober.ack(token))
-    end)
-
-    it("is given up at any moment, and leaves no consumer", function ()
-      for step = 1, 4 do
-        local op = peer.session:fast_mutex("images"):acquire(60)
-        local taker = asks()
-        if step > 1 then is_welcome(taker, 0, 0) end
-        if step == 2 and peer.prober:state() ~= "open" then peer.prober:handshake() end
-        if step == 2 then peer.prober:probes() end
-        local token = step > 2 and rings()
-        if step > 3 then
-          peer.prober:send(peer.prober.ack(token))
-          scene.asks(peer, taker)
-        end
-        op:drop()
-        if step == 1 then
-          peer.holder:closes(taker.channel)
-        else
-          scene.cancels(peer, taker)
-          if step > 3 then scene.answer(peer, taker) end
-          scene.comes_late(peer, taker)
-        end
-        peer.holder:silent()
-      end
-    end)
   end)
 
-  describe("whose queue goes", function ()
-    it("between the declare and the consume, is made anew", function ()
-      local op = acquire(60)
-      local taker = asks()
-      declared(taker, 1, 0)
-      peer.holder:refuse(taker.channel, 404, "NOT_FOUND - no queue 'images-fastmutex' in vhost '/'", "basic.consume")
-      assert.is_false(op:done())
-      peer:pass(0.1)
-      asks()
-    end)
-
-    it("and is made anew by others while it is held, is lost when it is verified", function ()
-      local lock, taker, delivery = holding()
-      local op = peer:keep(lock:verify())
-      if peer.holder:next() == "channel.open" then peer.holder:opened() end
-      local look = peer.holder:expect("queue.declare", { queue = QUEUE, passive = true })
-      peer.holder:send{ channel = look.channel, method = "queue.declare-ok", queue = QUEUE, message_count = 1,
-        consumer_count = 0 }
-      scene.gives_back(peer, taker, delivery)
-      peer:failed(op, "lost", "its queue was made anew")
-      assert.equal("lost", select(3, lock:held()))
-    end)
+  it("whose queue was made anew by others while it was held is lost when it is verified", function ()
+    local lock, taker, delivery = holding()
+    local op = peer:keep(lock:verify())
+    if peer.holder:next() == "channel.open" then peer.holder:opened() end
+    local look = peer.holder:expect("queue.declare", { queue = QUEUE, passive = true })
+    peer.holder:send{ channel = look.channel, method = "queue.declare-ok", queue = QUEUE, message_count = 1,
+      consumer_count = 0 }
+    scene.gives_back(peer, taker, delivery)
+    peer:failed(op, "lost", "its queue was made anew")
+    assert.equal("lost", select(3, lock:held()))
   end)
 
   it("whose queue's node is down is unavailable", function ()
