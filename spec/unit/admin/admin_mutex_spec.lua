@@ -25,14 +25,6 @@ describe("the administration mutex", function ()
     return op
   end
 
-  it("of permits is another one than that of slots", function ()
-    local op = create()
-    peer.holder:grant(claim())
-    peer.session:administer_tokens("create", "images", {}, 1)
-    peer.holder:claim("images-tokenadmin")
-    assert.is_false(op:done())
-  end)
-
   it("that another administrator holds is tried again after a few milliseconds, and again", function ()
     local op = late()
     peer:pass(0.005)
@@ -60,12 +52,6 @@ describe("the administration mutex", function ()
     claim()
     peer:live(2)
     peer:failed(op, "timeout", 'create of "images" took longer than 2 s')
-  end)
-
-  it("is unreachable when the connection is lost while another administrator holds it", function ()
-    local op = late()
-    peer.holder:down("timed out")
-    peer:failed(op, "unreachable", "timed out")
   end)
 
   it("that this session holds is waited for without asking the broker", function ()

@@ -112,7 +112,6 @@ describe("an administrator", function ()
   -- The other reasons are in slot_plan_spec.
   for _, row in ipairs{
     { "create", 5, slots(1, 2, 3), "exists", '"images" has 3 slots', "resize(5)" },
-    { "create", 5, { ["images-1-A"] = "down" }, "exists", "has 1 slots already" },
     { "add", 1, slots(1, 40), "conflict", '"images-40-A" exists', "repair()" },
     { "add", 65535, slots(1), "limit", "65536", "65535" },
   } do
@@ -134,14 +133,6 @@ describe("an administrator", function ()
       fails(op, mutex, "squatted", '"images-2-A"')
     end)
 
-    it("deletes what is gone already, too", function ()
-      local op, mutex = begin(peer, "resize", 1, {}, slots(1, 2))
-      peer.holder:again(slots(2))
-      peer.holder:delete("images-2-A", mutex.channel)
-      declares(peer, mutex, {}, 1)
-      gives(op, mutex, 1)
-    end)
-
     it("does not shrink by a slot whose node is down", function ()
       local exists = { "images-1-A", "images-2-A", ["images-3-A"] = "down" }
       local op, mutex = begin(peer, "remove", 1, {}, exists)
@@ -151,26 +142,6 @@ describe("an administrator", function ()
         .. "vhost '/' is down or inaccessible", "queue.delete")
       peer:failed(op, "unavailable", '"images-3-A"', "is down", "resize(2) finishes")
     end)
-  end)
-
-  it("waits for the holders of removed slots if told to, and names those that do not let go in time", function ()
-    for _, seconds in ipairs{ 1, 3 } do
-      local op, mutex = begin(peer, "remove", 1, { wait = 3 }, slots(1, 2))
-      deletes(peer, mutex, slots(2))
-      declares(peer, mutex, {})
-      peer.holder:delete("images-admin", mutex.channel)
-      assert.is_false(op:done())
-      assert.same({ "images-2-B" }, peer.prober:look{ "images-2-B" })
-      peer:pass(seconds)
-      if seconds < 3 then
-        peer.prober:look{}
-        peer.prober:barrier()
-        peer.prober:look{}
-        assert.equal(1, peer:result(op))
-      else
-        peer:failed(op, "timeout", "still held", "after 3 s: slot 2; the slots to remove are removed")
-      end
-    end
   end)
 
   it("asks on the holder while the broker reads no publishers", function ()
@@ -218,7 +189,6 @@ describe("an administrator", function ()
     end)
 
     for _, case in ipairs{ { "a slot is held", { "images-1-A", "images-1-B", "images-3-A" }, 0, 1, "1 slots held" },
-      { "the slot of a holder was removed", { "images-1-A", "images-3-A", "images-5-B" }, 0, 1, "1 slots held" },
       { "somebody waits at it", slots(1, 3), 2, 2, "2 consumers" } } do
       it("leaves it alone while " .. case[1] .. ": busy, with the slots in order", function ()
         local op, mutex = begin(peer, "repair", nil, {}, case[2])
@@ -229,30 +199,6 @@ describe("an administrator", function ()
         fails(op, mutex, "busy", case[5], "run repair() again while no slot is held")
       end)
     end
-
-    it("names the bell when it may not be deleted, and what finishes the repair", function ()
-      local op, mutex = begin(peer, "repair", nil, {}, slots(1, 2))
-      scene.finds_bell(peer, 2, 0, QUORUM)
-      peer.holder:expect("queue.delete", { queue = "images-bell" })
-      peer.holder:refuse(mutex.channel, 403, "ACCESS_REFUSED", "queue.delete")
-      peer:failed(op, "refused", '"images-bell"', "resize(2) finishes")
-    end)
-
-    it("does not know that it is one when the broker says nothing, or the connection goes", function ()
-      for code, ends in pairs{
-        unreachable = function () peer:pass(5) end,
-        lost = function () peer.holder:down("reset") end,
-      } do
-        peer = Peer.open()
-        local op = begin(peer, "repair", nil, {}, slots(1))
-        peer.repairs = false
-        scene.finds_bell(peer, 1)
-        local channel = peer.holder:expect("queue.declare", { queue = "images-bell", passive = false }).channel
-        ends()
-        peer:failed(op, code)
-        if code == "unreachable" then peer.holder:closes(channel) end
-      end
-    end)
 
     it("leaves it where it differs in other things, or may not be declared: others made it", function ()
       for _, text in ipairs{
@@ -270,14 +216,6 @@ describe("an administrator", function ()
   describe("keeping the doorbell", function ()
     -- An action that adds a slot, and looks for the bell.
     local function adds() return begin(peer, "add", 1, {}, slots(1)) end
-
-    -- The same, up to the declare of the slot.
-    local function adds_slot()
-      local op, mutex = adds()
-      scene.finds_bell(peer, 1)
-      peer.holder:expect("queue.declare", { queue = "images-2-A" })
-      return op, mutex
-    end
 
     it("finds another's exclusive queue in its place: squatted, and names it", function ()
       local op, mutex = adds()
@@ -299,11 +237,12 @@ describe("an administrator", function ()
 
     for why, rings in pairs{
       ["that the broker does not take"] = function () peer.prober:answer(peer.prober:probes(), {}) end,
-      ["for which the connection is lost"] = function () peer.prober:probes() peer.prober:down() end,
       ["for which there is no connection any more"] = false,
     } do
       it("does without tokens " .. why .. ", and says so", function ()
-        local op, mutex = adds_slot()
+        local op, mutex = adds()
+        scene.finds_bell(peer, 1)
+        peer.holder:expect("queue.declare", { queue = "images-2-A" })
         if not rings then peer.prober:down() end
         peer.holder:declared(mutex.channel, "images-2-A")
         if rings then rings() end
@@ -311,20 +250,5 @@ describe("an administrator", function ()
         assert.is_truthy(news():find('"images-bell" lacks tokens', 1, true))
       end)
     end
-
-    it("can be abandoned while it looks for it, and while it rings", function ()
-      local op, mutex = adds()
-      peer.holder:opened()
-      peer.holder:expect("queue.declare", { queue = "images-bell", passive = true })
-      op:drop()
-      peer.holder:expect("channel.close")
-      scene.leaves(peer, mutex)
-      peer = Peer.open()
-      op, mutex = adds_slot()
-      peer.holder:declared(mutex.channel, "images-2-A")
-      peer.prober:probes()
-      op:drop()
-      scene.leaves(peer, mutex)
-    end)
   end)
 end)

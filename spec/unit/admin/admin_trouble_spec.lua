@@ -6,7 +6,7 @@ local scene = require "spec.unit.admin.admin_scene"
 
 local unpack = table.unpack or unpack
 
-local slots, begin, deletes, leaves = scene.slots, scene.begin, scene.deletes, scene.leaves
+local slots, begin, leaves = scene.slots, scene.begin, scene.leaves
 
 describe("an administrator in trouble", function ()
   local peer
@@ -120,36 +120,25 @@ describe("an administrator in trouble", function ()
     end
   end)
 
-  for _, case in ipairs{
-    { 406, "PRECONDITION_FAILED - inequivalent arg 'x-max-length'", "conflict" },
-    { 406, "PRECONDITION_FAILED - cannot declare queue: queue limit in vhost '/' (1) is reached", "limit" },
-    { 403, "ACCESS_REFUSED - configure access refused", "refused" },
-    { 405, "RESOURCE_LOCKED - cannot obtain exclusive access", "squatted" },
-    { 541, "INTERNAL_ERROR", "unreachable" },
-  } do
-    local reply, text, code = unpack(case)
-    it(("refused a declare or delete with %d: %s, the queue named, the mutex's name freed"):format(reply, code),
-      function ()
-        for step, method in pairs{ ["between declares"] = "queue.declare", ["between two deletes"] = "queue.delete" } do
-          peer = Peer.open()
-          local op, mutex, finish, _, queue = steps[step]()
-          peer.holder:refuse(mutex.channel, reply, text, method)
-          fails(op, finish, code, ('queue "%s": %s'):format(queue, text))
-          if method == "queue.declare" then
-            peer.holder:delete("images-admin")
-            peer.session:administer("resize", "images", {}, 2)
-            peer.holder:claim("images-admin")
-          end
+  it("refused a declare or delete: the queue named, the mutex's name freed", function ()
+    for _, case in ipairs{
+      { 406, "PRECONDITION_FAILED - inequivalent arg 'x-max-length'", "conflict" },
+      { 406, "PRECONDITION_FAILED - cannot declare queue: queue limit in vhost '/' (1) is reached", "limit" },
+      { 541, "INTERNAL_ERROR", "unreachable" },
+    } do
+      local reply, text, code = unpack(case)
+      for step, method in pairs{ ["between declares"] = "queue.declare", ["between two deletes"] = "queue.delete" } do
+        peer = Peer.open()
+        local op, mutex, finish, _, queue = steps[step]()
+        peer.holder:refuse(mutex.channel, reply, text, method)
+        fails(op, finish, code, ('queue "%s": %s'):format(queue, text))
+        if method == "queue.declare" then
+          peer.holder:delete("images-admin")
+          peer.session:administer("resize", "images", {}, 2)
+          peer.holder:claim("images-admin")
         end
-      end)
-  end
-
-  it("refused a declare in a gap, names that queue", function ()
-    local op, mutex = begin(peer, "repair", nil, {}, slots(1, 3, 4, 5))
-    scene.finds_bell(peer, 0)
-    peer.holder:expect("queue.declare", { queue = "images-2-A" })
-    peer.holder:refuse(mutex.channel, 403, "ACCESS_REFUSED", "queue.declare")
-    peer:failed(op, "refused", 'queue "images-2-A"')
+      end
+    end
   end)
 
   it("refused the barrier, gives the mutex back", function ()
@@ -206,13 +195,5 @@ describe("an administrator in trouble", function ()
     peer.prober:look(slots(1, 2))
     peer.prober:look{}
     scene.fails(peer, op, mutex, "limit", "no channel is left")
-  end)
-
-  it("can act again at once after a refusal", function ()
-    local op, mutex = begin(peer, "create", 1, {}, slots(1))
-    scene.fails(peer, op, mutex, "exists")
-    op, mutex = begin(peer, "remove", 1, {}, slots(1))
-    deletes(peer, mutex, slots(1), true)
-    scene.gives(peer, op, mutex, 0)
   end)
 end)

@@ -28,18 +28,6 @@ describe("a survey", function ()
     end
   end)
 
-  it("counts many slots in few windows, until one is empty", function ()
-    local op = peer.session:administer("slots", "images", {})
-    local exists, windows = scene.row(1, 1600), 0
-    while peer.prober:next() ~= "nothing" do
-      peer.prober:look(exists)
-      windows = windows + 1
-    end
-    assert.is_true(windows <= 10, windows .. " windows")
-    peer.holder:again{ "images-1601-A" }
-    assert.equal(1600, peer:result(op))
-  end)
-
   it("calls a gap a conflict, and names it", function ()
     local op = counted(slots(1, 2, 5))
     peer:failed(op, "conflict", '"images-5-A" exists', '"images-3-A" does not', "repair()")
@@ -81,16 +69,6 @@ describe("a survey", function ()
       end
     end)
 
-    it("asks for one slot, and for more only if that is not absent", function ()
-      local op = peer.session:administer("slots", "images", {})
-      peer.prober:look(scene.row(1, 2))
-      peer.prober:look{}
-      peer.holder:again(slots(3), all_down(3, 3))
-      peer.holder:again(slots(4, 5), all_down(4, 4))
-      peer.holder:silent()
-      assert.equal(4, peer:result(op))
-    end)
-
     it("still calls a gap a conflict, of a slot that is absent in truth", function ()
       local op = counted(with{ true, "down", [5] = "down", [6] = true })
       peer:failed(op, "conflict", '"images-6-A" exists', '"images-3-A" does not')
@@ -129,26 +107,6 @@ describe("a survey", function ()
         peer:failed(op, code)
       end
     end)
-
-    it("is not kept by the prober, lost meanwhile, which it no longer needs", function ()
-      local op = peer.session:administer("slots", "images", {})
-      peer.prober:look{}
-      peer.prober:look{}
-      peer.prober:down("timed out")
-      peer.holder:again(slots(1))
-      assert.equal(0, peer:result(op))
-    end)
-
-    it("can be abandoned while it asks", function ()
-      local op = peer.session:administer("slots", "images", {})
-      peer.prober:look{}
-      peer.prober:look{}
-      local channel = peer.holder:opened()
-      peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true })
-      op:drop()
-      peer.holder:closes(channel)
-      peer.holder:silent()
-    end)
   end)
 
   it("decides nothing when the connection is lost in the middle", function ()
@@ -167,14 +125,6 @@ describe("a survey", function ()
     peer.holder:attach()
     peer.prober:answer(probes, scene.row(1, 16))
     peer:failed(op, "unreachable")
-  end)
-
-  it("gives up at its deadline", function ()
-    local op = peer.session:administer("slots", "images", { timeout = 2 })
-    peer:pass(1.9)
-    assert.is_false(op:done())
-    peer:pass(0.1)
-    peer:failed(op, "timeout")
   end)
 
   it("shows what is held, gaps and strays and all", function ()
@@ -234,13 +184,6 @@ describe("waiting for holders", function ()
     peer.holder:attach()
     peer.prober:barrier()
     peer:failed(op, "unreachable")
-  end)
-
-  it("takes a queue that is going away for one that is there", function ()
-    local op = peer.session:wait_released("images", {}, { 6 })
-    peer.prober:look{ ["images-6-B"] = "nack" }
-    peer.prober:silent()
-    assert.is_false(op:done())
   end)
 
   it("looks again after milliseconds at first, seldom in the end, and names whom it waited for in vain", function ()
