@@ -13,16 +13,8 @@ describe("an administrator in trouble", function ()
 
   before_each(function () peer = Peer.open() end)
 
-  -- The steps of actions. Each gives op, mutex, what the message says would finish what was begun, and the frames that
-  -- are undone on the holder before the mutex is left.
+  -- The steps of actions. Each gives op, mutex, what the message says would finish what was begun, and the queue.
   local steps = {}
-
-  steps["passing the barrier"] = function ()
-    local op, mutex = scene.starts(peer, "create", 2)
-    peer.holder:grant(mutex)
-    peer.prober:ignore()
-    return op, mutex
-  end
 
   steps["counting"] = function ()
     local op, mutex = scene.starts(peer, "create", 2)
@@ -32,19 +24,12 @@ describe("an administrator in trouble", function ()
     return op, mutex
   end
 
-  steps["looking at what is to be deleted"] = function ()
-    local op, mutex = begin(peer, "remove", 1, {}, slots(1, 2, 3))
-    peer.holder:opened()
-    peer.holder:expect("queue.declare", { queue = "images-3-A", passive = true })
-    return op, mutex, "resize(2) finishes", { "channel.close" }
-  end
-
   steps["between two deletes"] = function ()
     local op, mutex = begin(peer, "remove", 2, {}, slots(1, 2, 3))
     scene.checked(peer, slots(3, 2))
     peer.holder:delete("images-3-A")
     peer.holder:expect("queue.delete", { queue = "images-2-A" })
-    return op, mutex, "resize(1) finishes", {}, "images-2-A"
+    return op, mutex, "resize(1) finishes", "images-2-A"
   end
 
   steps["between declares"] = function ()
@@ -53,7 +38,7 @@ describe("an administrator in trouble", function ()
     peer.holder:expect("queue.declare", { queue = "images-1-A" })
     peer.holder:expect("queue.declare", { queue = "images-2-A" })
     peer.holder:declared(mutex.channel, "images-1-A")
-    return op, mutex, "resize(2) finishes", {}, "images-2-A"
+    return op, mutex, "resize(2) finishes", "images-2-A"
   end
 
   local function fails(op, finish, code, ...)
@@ -63,11 +48,10 @@ describe("an administrator in trouble", function ()
 
   for step, prepare in pairs(steps) do
     it("writes nothing more when it loses the mutex " .. step, function ()
-      local op, mutex, finish, undo = prepare()
+      local op, mutex, finish = prepare()
       peer.holder:cancelled(mutex)
       peer.holder:expect("channel.close", { channel = mutex.channel })
       fails(op, finish, "lost", 'the administration mutex of "images"', "but not by this client")
-      for _, frame in ipairs(undo or {}) do peer.holder:expect(frame) end
       peer.prober:ignore()
       peer.holder:send{ channel = mutex.channel, method = "channel.close-ok" }
       peer:pass(1)
@@ -82,20 +66,18 @@ describe("an administrator in trouble", function ()
     end)
 
     it("is unreachable when the broker does not answer it in time " .. step .. ", and gives the mutex back", function ()
-      local op, _, finish, undo = prepare()
+      local op, _, finish = prepare()
       peer:pass(4.9)
       assert.is_false(op:done())
       peer:pass(0.2)
       fails(op, finish, "unreachable", "did not answer within 5 s")
-      for _, frame in ipairs(undo or {}) do peer.holder:expect(frame) end
       peer.holder:expect("queue.delete", { queue = "images-admin" })
       peer.holder:silent()
     end)
 
     it("that is abandoned " .. step .. " gives the mutex back, and another one waits for that", function ()
-      local op, mutex, _, undo, queue = prepare()
+      local op, mutex, _, queue = prepare()
       op:drop()
-      for _, frame in ipairs(undo or {}) do peer.holder:expect(frame) end
       if step == "between declares" then peer.holder:declared(mutex.channel, queue) end
       peer.holder:expect("queue.delete", { queue = "images-admin", channel = mutex.channel })
       peer.session:administer("resize", "images", {}, 1)
@@ -129,7 +111,7 @@ describe("an administrator in trouble", function ()
       local reply, text, code = unpack(case)
       for step, method in pairs{ ["between declares"] = "queue.declare", ["between two deletes"] = "queue.delete" } do
         peer = Peer.open()
-        local op, mutex, finish, _, queue = steps[step]()
+        local op, mutex, finish, queue = steps[step]()
         peer.holder:refuse(mutex.channel, reply, text, method)
         fails(op, finish, code, ('queue "%s": %s'):format(queue, text))
         if method == "queue.declare" then
