@@ -61,36 +61,24 @@ describe("administering permits", function ()
 
   local function never_too_many(which)
     for _, marks_first in ipairs{ false, true } do
-      local permits, marks = count(which or name, marks_first)
+      local permits, marks = count(which, marks_first)
       assert.is_true(permits <= marks, ("%d permits and %d marks"):format(permits, marks))
     end
   end
 
   -- An act of administration in another process, behind a relay.
-  local function begin(call, which, timeout)
+  local function begin(call, which)
     local between, other = relay.new(), process.start()
     stage.undo(function () between:close() end)
     other:begin([[
-      local call, name, url, timeout = ...
-      local conn = assert(require("amqplocks").connect(url, { heartbeat = 300, timeout = timeout, name = name }))
+      local call, name, url = ...
+      local conn = assert(require("amqplocks").connect(url, { heartbeat = 300, timeout = 100, name = name }))
       local tokens = conn:token_semaphore(name)
       local result, message, code = assert((loadstring or load)("return (...):" .. call))(tokens)
       conn:close()
       return result, message, code
-    ]], call, which or name, between.url, timeout or 100)
+    ]], call, which or name, between.url)
     return other, between
-  end
-
-  -- The connections of a process that was killed are gone, and what they wrote is done.
-  local function until_forgotten(which)
-    mutex_is_free(which)
-    if not broker.suite then return end
-    until_true(function ()
-      return pcall(broker.suite.tell, broker.suite, [[
-        [] = [1 || [{client_properties, All}] <- rabbit_networking:connection_info_all([client_properties]),
-          {<<"connection_name">>, longstr, Name} <- All, string:prefix(Name, $1) =/= nomatch], ok.
-      ]], which or name)
-    end)
   end
 
   -- An administrator in another process that has collected one of two permits to remove, and waits for the holder of
@@ -161,7 +149,15 @@ describe("administering permits", function ()
         victim.process:kill()
         victim.between:close()
       end
-      for _, victim in ipairs(victims) do until_forgotten(victim.name) end
+      for _, victim in ipairs(victims) do -- its connections are gone, and what they wrote is done
+        mutex_is_free(victim.name)
+        until_true(function ()
+          return not broker.suite or pcall(broker.suite.tell, broker.suite, [[
+            [] = [1 || [{client_properties, All}] <- rabbit_networking:connection_info_all([client_properties]),
+              {<<"connection_name">>, longstr, Name} <- All, string:prefix(Name, $1) =/= nomatch], ok.
+          ]], victim.name)
+        end)
+      end
     end
 
     -- All at once, over one connection.
@@ -255,23 +251,6 @@ describe("administering permits", function ()
     stands(1)
   end)
 
-  it("is told to hurry: what it did not get to is named", function ()
-    local message, seconds = stage.times_out(function (seconds)
-      name = scene.name()
-      tokens = conn:token_semaphore(name)
-      assert.equal(1, tokens:create(1))
-      return tokens:add(60000, { timeout = seconds })
-    end, function (why) return why:find("; repair() and then resize(60001) finish what was begun", 1, true) end)
-    names(message, ("%g s"):format(seconds))
-    mutex_is_free()
-    until_true(function () -- what was written may still be on its way
-      never_too_many()
-      local marks = raw:message_count(scene.marks(name))
-      return marks > 1 and tokens:repair() == marks and raw:message_count(scene.marks(name)) == marks
-    end)
-    assert.is_true(tokens:destroy())
-  end)
-
   operated_it("stops when an operator deletes the mutex, and gives back what it had", function ()
     local other, one = removes_two()
     broker.suite:delete_queue(name .. "-tokenadmin")
@@ -279,43 +258,6 @@ describe("administering permits", function ()
     assert.is_true(one:holds())
     one:release()
     stands(2)
-  end)
-
-  it("stops when somebody deletes the permits it collects, and says so", function ()
-    local other = removes_two()
-    assert(raw:delete(scene.permits(name)))
-    names(fails("lost", other:finish()), scene.permits(name))
-    mutex_is_free()
-    assert.same({ 0, 0, 0 }, { tokens:slots() })
-    assert.equal(2, tokens:create(2))
-    stands(2)
-  end)
-
-  operated_it("stops when an operator closes its connection, and says how to finish", function ()
-    assert.equal(1, tokens:create(1))
-    local other, between = begin "add(2)"
-    assert.is_true(between:run(function (frame)
-      return frame.method == "basic.publish" and frame.routing_key == scene.permits(name)
-    end))
-    broker.suite:close_connection(name .. " holder")
-    assert.is_false(between:run(function () end))
-    names(fails("lost", other:finish()), "the operator wants it", "; repair() finishes what was begun")
-    until_forgotten()
-    never_too_many()
-    assert.equal(3, tokens:repair())
-    stands(3)
-  end)
-
-  it("keeps its own time when the broker falls silent, and says how to finish", function ()
-    assert.equal(3, tokens:create(3))
-    local other, between = begin("remove(2)", name, 5)
-    assert.is_true(between:run(function (frame) return frame.method == "basic.ack" end))
-    assert.is_false(between:run())
-    names(fails("unreachable", other:finish()), "5 s", "; repair() and then resize(1) finish what was begun")
-    until_forgotten()
-    assert.equal(1, tokens:repair())
-    assert.equal(1, tokens:resize(1))
-    stands(1)
   end)
 
   operated_it("under an alarm makes no permits, and says so before it has changed anything; it takes them", function ()
@@ -369,15 +311,6 @@ describe("administering permits", function ()
     names(fails("refused", theirs:remove(1)), scene.permits(name))
     fails("refused", theirs:repair())
     mutex_is_free()
-    stands(2)
-  end)
-
-  operated_it("without permission for the queue of permits, says how to finish", function ()
-    local theirs = as_user("(-count|-tokenadmin|-scratch-.*)$", ".*", ".*")
-    local message = fails("refused", theirs:create(2))
-    names(message, scene.permits(name))
-    mutex_is_free()
-    assert.equal(2, tokens:resize(2))
     stands(2)
   end)
 end)

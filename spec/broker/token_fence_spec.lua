@@ -93,25 +93,6 @@ describe("the fencing token of a permit", function ()
     assert.equal(3, count)
   end)
 
-  it("is larger in a second process, which waits for it, and in this one again", function ()
-    local name, other = semaphore(1), process.start()
-    other:run([[
-      sem = assert(require("amqplocks").connect()):token_semaphore((...), { queue_type = "quorum", fenced = true })
-    ]], name)
-    local here, last = tokens(name), 0
-    for _ = 1, 5 do
-      local lock = take(here)
-      last = grows(lock.fence, last)
-      other:begin "lock = assert(sem:acquire{ timeout = 20 }) return lock.fence, lock.permit"
-      scene.until_consumers(client.shared(), name, 2)
-      assert(lock:release())
-      local fence, permit = other:finish()
-      assert.equal(lock.permit, permit)
-      last = grows(fence, last)
-      assert.is_true(other:run "return lock:release()")
-    end
-  end)
-
   it("is larger after a holder was killed", function ()
     local name, last = semaphore(1), 0
     for _ = 1, 3 do
@@ -167,17 +148,6 @@ describe("the fencing token of a permit", function ()
     end)
   end
 
-  operated_it("is refused to every connection, where the permit was dead-lettered and came back: conflict", function ()
-    local name = semaphore(1)
-    next_number(name, 0)
-    movers.retry(scene.permits(name))
-    for _ = 1, 2 do
-      assert.matches("published again", stage.fails("conflict", tokens(name):acquire{ timeout = 20 }))
-      until_ready(name, 1)
-    end
-    assert.is_nil(take(tokens(name, QUORUM)).fence)
-  end)
-
   it("is larger after a lost permit was made anew, which has another id", function ()
     local name = semaphore(1)
     local last, id = next_number(name, 0)
@@ -210,11 +180,6 @@ describe("the fencing token of a permit", function ()
     assert.error_matches(function () tokens(name, { fenced = 1 }) end, "fenced")
   end)
 
-  it("of a mutex or a slot is not beside a permit's id", function ()
-    local lock = assert(stage.connect():mutex(stage.mutex()):try_acquire())
-    assert.is_nil(lock.permit)
-  end)
-
   -- Before 4.3 a classic queue serves a client that takes it for a quorum queue.
   it("is never given twice by a queue that does not count", function ()
     local name, seen = scene.name(), {}
@@ -235,7 +200,6 @@ describe("a permit without a fencing token", function ()
   local OLD = { type = "amqplocks.permit", message_id = "00000000000000ff", delivery_mode = 2 } -- of 0.1.0
   local NONE = {
     ["of version 0.1.0"] = OLD,
-    ["of other software"] = { delivery_mode = 2, message_id = "mine" },
     ["of other software, with headers of ours"] = { delivery_mode = 2, message_id = ("f"):rep(16),
       headers = { ["x-amqplocks-base"] = 1, ["x-acquired-count"] = 5 } },
   }

@@ -51,24 +51,6 @@ function scene.until_consumers(raw, name, count)
   end)
 end
 
-local mark_owner = {}
-
---- A queue that is there until it is unmarked, or the test ends.
-function scene.mark(name)
-  if not mark_owner[name] then
-    mark_owner[name] = stage.client()
-    assert(mark_owner[name]:channel():call{ method = "queue.declare", queue = name .. "-mark", exclusive = true })
-  end
-  return name .. "-mark"
-end
-
-function scene.unmark(name)
-  mark_owner[name]:close()
-  mark_owner[name] = nil
-end
-
--- Other software ----------------------------------------------------------------------------------------------------
-
 local taker = {}
 taker.__index = taker
 

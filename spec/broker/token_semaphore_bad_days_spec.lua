@@ -3,7 +3,6 @@
 
 -- Permits of a token semaphore, with faults that token_semaphore_spec does not have: a permit that was taken from its
 -- holder is lost at once, and no other holder loses anything.
-local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local proxy = require "spec.support.proxy"
 local scene = require "spec.broker.token_scene"
@@ -32,53 +31,8 @@ describe("a permit of a token semaphore", function ()
     scene.stands(raw, name, permits)
   end
 
-  local function process(url, options)
-    local new = stage.process(name, options, url)
-    new:run("tokens = conn:token_semaphore(...)", name)
-    return new
-  end
-
-  local function holder()
-    local new = process()
-    new:run("lock = assert(tokens:try_acquire())")
-    return new
-  end
-
-  -- A process that waits, the last of so many consumers.
-  local function waiter(consumers)
-    local new = process()
-    new:begin("lock = assert(tokens:acquire()) return lock:held()")
-    scene.until_consumers(raw, name, consumers)
-    return new
-  end
-
   before_each(function ()
     name, raw = scene.name(), stage.client()
-  end)
-
-  for how, code in pairs{ ["ends"] = "os.exit(0)", ["closes Lua and ends"] = "os.exit(0, true)",
-    ["fails"] = "error('oh')" } do
-    it("is free when its holder " .. how, function ()
-      create(1)
-      local held = holder()
-      held:begin(code)
-      held:await_end()
-      rests(1)
-    end)
-  end
-
-  it("is suspect to a holder that was stopped for too long, and lost when it looks closer", function ()
-    create(1)
-    local held = process(nil, "{ heartbeat = 1 }")
-    held:run("lock = assert(tokens:try_acquire())")
-    held:signal("STOP")
-    local rival = stage.take(tokens(), { timeout = 30 })
-    held:signal("CONT")
-    local still, _, code = held:run("return lock:held()")
-    assert.is_false(still)
-    assert.is_true(code == "suspect" or code == "lost", code)
-    fails("lost", held:run("return lock:verify()"))
-    assert.is_true(rival:verify() and rival:release())
   end)
 
   it("that was lost is let go of by who does not know, and nobody else loses anything", function ()
@@ -102,7 +56,9 @@ describe("a permit of a token semaphore", function ()
     create(1)
     local channel = raw:channel()
     local got = assert(channel:call{ method = "basic.get", queue = scene.permits(name) })
-    local waiting = waiter(1)
+    local waiting = stage.process(name)
+    waiting:begin("lock = assert(conn:token_semaphore(...):acquire()) return lock:held()", name)
+    scene.until_consumers(raw, name, 1)
     local function tag() return broker.suite:consumer_tags(scene.permits(name))[1] end
     local before = until_true(tag)
     broker.suite:close_channel(scene.permits(name))
@@ -183,13 +139,6 @@ describe("a permit of a token semaphore", function ()
     end
   end)
 
-  it("is not to be had from a queue that is another connection's own", function ()
-    assert(raw:declare(scene.permits(name), { exclusive = true }))
-    fails("squatted", tokens():try_acquire())
-    fails("squatted", tokens():acquire{ timeout = 20 })
-    assert(raw:delete(scene.permits(name))) -- by its owner: it may outlive the connection by a moment
-  end)
-
   -- It gives one message to everybody, and ends the connection that gives one back.
   it("is not to be had from a stream, beside a lock that is kept", function ()
     local conn = stage.connect()
@@ -201,23 +150,5 @@ describe("a permit of a token semaphore", function ()
     end
     assert.is_true(mutex:verify() and mutex:release())
     assert(raw:delete(scene.permits(name)))
-  end)
-
-  it("is given up in time when the broker says nothing more, and goes back when it is heard again", function ()
-    create(1)
-    for _, direction in ipairs{ "up", "down" } do
-      local between = proxy.start()
-      local conn = amqplocks.connect(between.url, { timeout = 3 })
-      local one = conn:token_semaphore(name)
-      assert.is_true(stage.take(one):release())
-      scene.stands(raw, name, 1)
-      between:switch(direction, "hold")
-      fails("unreachable", one:try_acquire())
-      fails("timeout", one:acquire{ timeout = 0.2 })
-      between:switch(direction, "pass")
-      assert.is_true(stage.take(one, { timeout = 20 }):release())
-      rests(1)
-      conn:close()
-    end
   end)
 end)

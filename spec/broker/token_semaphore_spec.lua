@@ -162,21 +162,6 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
       assert.same({ 1, 2 }, line.serve(waiting))
     end)
 
-    it("gives a permit back to its queue, not anew: redelivered, and the same", function()
-      local name = made(1)
-      local lock, other = stage.take(sem_of(name)), scene.taker(name)
-      assert(lock:release())
-      other:served()
-      assert.is_true(other.permit.redelivered)
-      local id = other.properties.message_id
-      other:release()
-      lock = stage.take(sem_of(name), { timeout = SECONDS })
-      other = scene.taker(name)
-      assert(lock:release())
-      assert.equal(id, other:served().properties.message_id)
-      assert.equal(2, other.properties.delivery_mode)
-    end)
-
     -- What arrives when nobody waits for it any more goes back.
     it("loses no permit, and doubles none, where many try, wait briefly and give up at once", function()
       local name, all = made(2), {}
@@ -277,13 +262,6 @@ describe("a permit", function()
     fails("lost", lock:verify())
   end)
 
-  it("is not there where nobody made a semaphore", function()
-    local sem = stage.connect():token_semaphore(client.unique "none")
-    fails("not_found", sem:try_acquire())
-    fails("not_found", sem:acquire{ timeout = SECONDS })
-    fails("not_found", sem:with(function() error "called" end))
-  end)
-
   it("is whatever message lies in a queue that somebody made by hand, of any size", function()
     local name, raw = foreign_queue()
     local sem = stage.connect():token_semaphore(name)
@@ -329,59 +307,18 @@ describe("a permit", function()
   end)
 end)
 
-describe("beside a client of other software", function()
-  local GIVES_BACK = {
-    ["reject"] = function(their)
-      their.channel:send{ method = "basic.cancel", consumer_tag = their.tag, no_wait = true }
-      their.channel:send{ method = "basic.reject", delivery_tag = their.permit.delivery_tag, requeue = true }
-      their.channel.client:flush()
-    end,
-    ["nack"] = function(their) their:release() end,
-    ["closing its channel"] = function(their) their.channel:close() end,
-    ["dying"] = function(their) their:die() end,
-  }
-
-  for how, give_back in pairs(GIVES_BACK) do
-    it("that holds a permit, we wait for it, and get what it gives back by " .. how, function()
-      local name = semaphore(1)
-      local their, waiter = scene.taker(name):served(), worker(name)
-      fails("busy", waiter:run("return sem:try_acquire()"))
-      join(waiter)
-      give_back(their)
-      took(waiter)
-      assert.is_true(waiter:run("return lock:verify()"))
-      until_at(name, 0, 1)
-    end)
-  end
-
-  it("that waits, it gets what we give back, or leave behind", function()
-    local name = semaphore(1)
-    local lock, their = hold(name), scene.taker(name)
-    assert.is_false(their:has())
-    assert(lock:release())
-    their:served()
-    assert.equal("amqplocks.permit", their.properties.type)
-    local ours = join(worker(name))
-    their:release()
-    took(ours)
-    their = scene.taker(name)
-    assert.is_false(their:has())
-    ours:kill()
-    their:served()
-  end)
-
-  it("all stand in one line, and their priorities count as ours", function()
-    local name = semaphore(1)
-    local lock = hold(name)
-    local one, two = join(worker(name)), scene.taker(name)
-    local three = join(worker(name))
-    local first = scene.taker(name, 5)
-    assert(lock:release())
-    first:served():release()
-    line.leave(took(one))
-    two:served():release()
-    took(three)
-  end)
+it("beside clients of other software all stand in one line, and their priorities count as ours", function()
+  local name = semaphore(1)
+  local lock = hold(name)
+  local one, two = join(worker(name)), scene.taker(name)
+  local three = join(worker(name))
+  local first = scene.taker(name, 5)
+  assert(lock:release())
+  assert.equal("amqplocks.permit", first:served().properties.type)
+  first:release()
+  line.leave(took(one))
+  two:served():release()
+  took(three)
 end)
 
 describe("who waits for a permit", function()
@@ -426,62 +363,6 @@ describe("who waits for a permit", function()
     assert.is_true(lock:verify())
   end)
 
-  it("and is stopped past its heartbeats never works with a permit that another has by then", function()
-    local name, all = semaphore(3), {}
-    local locks = { hold(name), hold(name), hold(name) }
-    for i = 1, 3 do
-      all[i] = worker(name, "{ heartbeat = 4 }")
-      all[i]:begin([[
-        called = false
-        return sem:with({ timeout = 60 }, function()
-          called = true
-        end)
-      ]])
-      until_at(name, 0, 3 + i)
-    end
-    local rivals = { scene.taker(name), scene.taker(name), scene.taker(name) }
-    for _, one in ipairs(all) do one:signal "STOP" end -- all at once: the broker soon drops them
-    for _, one in ipairs(all) do
-      until_true(function() return one:state() == "T" end)
-    end
-    for _, lock in ipairs(locks) do assert(lock:release()) end -- to those who are stopped
-    until_at(name, 0, 6)
-    for _, rival in ipairs(rivals) do assert.is_false(rival:has()) end
-    -- Whose permit a rival gets is the broker's choice: so all of them are theirs before anybody goes on.
-    for _, rival in ipairs(rivals) do rival.permit = assert(rival.channel:await("basic.deliver", SECONDS)) end
-    for _, one in ipairs(all) do one:signal "CONT" end
-    for _, one in ipairs(all) do
-      local result, message, code = one:finish()
-      assert.is_nil(result)
-      assert.is_truthy(({ unreachable = true, lost = true })[code], message)
-      assert.is_false(one:run("return called"))
-    end
-    for _, rival in ipairs(rivals) do assert.is_true(rival:holds()) end
-  end)
-end)
-
-describe("on one connection", function()
-  it("are hundreds of permits: all are handed on when it is killed, and none is doubled", function()
-    local MANY, ids, count = 300, {}, 0
-    local name = semaphore(MANY)
-    local held = worker(name)
-    held:begin("locks = {} for i = 1, ... do locks[i] = assert(sem:try_acquire()) end", MANY):finish(120)
-    until_at(name, 0, MANY)
-    fails("busy", held:run("return sem:try_acquire()"))
-    local channel = stage.client():channel()
-    assert(channel:call{ method = "basic.consume", queue = scene.permits(name) })
-    held:kill()
-    for _ = 1, MANY do
-      local id = assert(channel:await("basic.deliver", SECONDS)).properties.message_id
-      if not ids[id] then count = count + 1 end
-      ids[id] = true
-    end
-    assert.equal(MANY, count)
-    until_at(name, 0, 1)
-    assert.is_true(channel:silent())
-    channel:close()
-    until_at(name, MANY, 0)
-  end)
 end)
 
 describe("an operator", function()

@@ -280,24 +280,4 @@ function collector:throws(tag)
   self.peer.holder:expect("basic.ack", { channel = self.channel, delivery_tag = tag, multiple = false })
 end
 
---- With the permits in hand the core takes as many marks, all of which lie ready, and throws all away.
-function collector:takes_marks()
-  self:goes_on(scene.MARKS):consumes()
-  self:asks()
-  self:deliver_some(self.room)
-  local settled = self:acknowledges()
-  self:say{ method = "queue.declare-ok", queue = scene.MARKS, message_count = 0, consumer_count = 1 }
-  settled()
-end
-
---- The core takes so many permits, all of which lie ready, and as many marks, and throws them away.
-function scene.takes(peer, count)
-  local one = scene.collects(peer, scene.PERMITS, count):consumes()
-  one:asks()
-  one:deliver_some(count)
-  one:say{ method = "queue.declare-ok", queue = scene.PERMITS, message_count = 0, consumer_count = 1 }
-  one:takes_marks()
-  return one
-end
-
 return scene
