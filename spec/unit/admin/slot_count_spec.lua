@@ -21,16 +21,28 @@ describe("a survey", function ()
     return op
   end
 
-  it("counts the slots in a row, without the mutex", function ()
-    for _, count in ipairs{ 5, 0 } do
-      local op = counted(scene.row(1, count))
-      assert.equal(count, peer:result(op))
+  -- The slots given exist: number = "down" if the node is. Such a slot seems to be absent until a passive declare.
+  local function with(states)
+    local exists = {}
+    for slot, state in pairs(states) do
+      local queue = slots(slot)[1]
+      if state == "down" then exists[queue] = state else table.insert(exists, queue) end
     end
-  end)
+    return exists
+  end
 
-  it("calls a gap a conflict, and names it", function ()
-    local op = counted(slots(1, 2, 5))
-    peer:failed(op, "conflict", '"images-5-A" exists', '"images-3-A" does not', "repair()")
+  local function all_down(count)
+    local states = {}
+    for slot = 1, count do states[slot] = "down" end
+    return states
+  end
+
+  it("counts the slots in a row, without the mutex, also those whose node is down", function ()
+    for _, states in ipairs{ { true, true, true, true, true }, {}, { true, true, "down" }, { "down", true },
+      { true, "down", true, "down", true }, all_down(1), all_down(16), all_down(17), all_down(150) } do
+      local op = counted(with(states))
+      assert.equal(#states, peer:result(op))
+    end
   end)
 
   it("counts a slot that refuses probes as one that exists", function ()
@@ -38,75 +50,26 @@ describe("a survey", function ()
     assert.equal(3, peer:result(op))
   end)
 
-  describe("with slots whose node is down, which seem to be absent until they are declared passively", function ()
-    -- The slots given exist: number = "down" if the node is.
-    local function with(states)
-      local exists = {}
-      for slot, state in pairs(states) do
-        local queue = slots(slot)[1]
-        if state == "down" then exists[queue] = state else table.insert(exists, queue) end
-      end
-      return exists
+  it("calls a gap a conflict, and names it", function ()
+    for stray, states in pairs{ [5] = { true, true, [5] = true }, [6] = { true, "down", [5] = "down", [6] = true } } do
+      local op = counted(with(states))
+      peer:failed(op, "conflict", ('"images-%d-A" exists'):format(stray), '"images-3-A" does not', "repair()")
     end
+  end)
 
-    local function all_down(from, to)
-      local exists = {}
-      for _, queue in ipairs(scene.row(from, to)) do exists[queue] = "down" end
-      return exists
-    end
-
-    it("counts them at the end of the row, in its middle, and at its beginning", function ()
-      for _, states in ipairs{ { true, true, "down" }, { "down", true }, { true, "down", true, "down", true } } do
-        local op = counted(with(states))
-        assert.equal(#states, peer:result(op))
-      end
-    end)
-
-    it("counts a whole row of them, some more at a time, and looks past the windows seen before", function ()
-      for _, size in ipairs{ 1, 2, 15, 16, 17, 48, 49, 150 } do
-        local op = counted(all_down(1, size))
-        assert.equal(size, peer:result(op))
-      end
-    end)
-
-    it("still calls a gap a conflict, of a slot that is absent in truth", function ()
-      local op = counted(with{ true, "down", [5] = "down", [6] = true })
-      peer:failed(op, "conflict", '"images-6-A" exists', '"images-3-A" does not')
-    end)
-
-    it("shows them as slots that exist", function ()
-      local op = peer.session:administer("status", "images", {})
-      local exists = with{ true, "down", true, [5] = "down", [6] = true }
-      table.insert(exists, "images-2-B")
-      scene.survey(peer, exists)
-      local function slot(is, held) return { exists = is, held = held } end
-      assert.same({ slot(true, false), slot(true, true), slot(true, false), slot(false, false), slot(true, false),
-        slot(true, false) }, peer:result(op))
-    end)
-
-    it("counts one that was made between the two questions", function ()
+  it("decides nothing when the holder is lost, or the broker denies a passive declare", function ()
+    for code, answer in pairs{
+      unreachable = function () peer.holder:down("timed out") end,
+      refused = function (look) peer.holder:refuse(look.channel, 403, "ACCESS_REFUSED", "queue.declare") end,
+    } do
+      peer = Peer.open()
       local op = peer.session:administer("slots", "images", {})
-      peer.prober:look(scene.row(1, 2))
       peer.prober:look{}
-      peer.holder:again(slots(3), { ["images-3-A"] = true })
-      peer.holder:again(slots(4, 5))
-      assert.equal(3, peer:result(op))
-    end)
-
-    it("decides nothing when the holder is lost, or the broker denies the question", function ()
-      for code, answer in pairs{
-        unreachable = function () peer.holder:down("timed out") end,
-        refused = function (look) peer.holder:refuse(look.channel, 403, "ACCESS_REFUSED", "queue.declare") end,
-      } do
-        peer = Peer.open()
-        local op = peer.session:administer("slots", "images", {})
-        peer.prober:look{}
-        peer.prober:look{}
-        peer.holder:opened()
-        answer(peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true }))
-        peer:failed(op, code)
-      end
-    end)
+      peer.prober:look{}
+      peer.holder:opened()
+      answer(peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true }))
+      peer:failed(op, code)
+    end
   end)
 
   it("decides nothing when the connection is lost in the middle", function ()
@@ -127,12 +90,13 @@ describe("a survey", function ()
     peer:failed(op, "unreachable")
   end)
 
-  it("shows what is held, gaps and strays and all", function ()
+  it("shows what is held, gaps and strays, and slots whose node is down", function ()
     local op = peer.session:administer("status", "images", {})
-    local names = scene.survey(peer, { "images-1-A", "images-1-B", "images-2-A", "images-4-B", "images-6-A" })
+    local names = scene.survey(peer, { "images-1-A", "images-1-B", "images-2-A", "images-4-B", ["images-5-A"] = "down",
+      "images-6-A" })
     assert.same({ "images-1-A", "images-1-B", "images-2-A", "images-2-B" }, { unpack(names, 1, 4) })
     local function slot(exists, held) return { exists = exists, held = held } end
-    assert.same({ slot(true, true), slot(true, false), slot(false, false), slot(false, true), slot(false, false),
+    assert.same({ slot(true, true), slot(true, false), slot(false, false), slot(false, true), slot(true, false),
       slot(true, false) }, peer:result(op))
   end)
 end)

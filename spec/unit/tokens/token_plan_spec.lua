@@ -46,7 +46,6 @@ describe("the plan of a token semaphore that does not exist", function ()
     { "is none", NOTHING, "add", 1, code = "not_found", words = words },
     { "is none", NOTHING, "remove", 1, code = "not_found", words = words },
     { "is none", NOTHING, "destroy", nil, code = "not_found", words = words },
-    { "is none", NOTHING, "destroy", nil, waits = true, code = "not_found", words = words },
     { "is none", NOTHING, "repair", nil, code = "not_found", words = words },
   }
 end)
@@ -56,14 +55,10 @@ describe("the plan where an administrator that died has left marks", function ()
   run{
     { "is to make all anew", only_marks(2), "create", 3, way = "makes", target = 3, marks = 3, permits = 3 },
     { "is to make all anew", only_marks(2), "resize", 3, way = "makes", target = 3, marks = 3, permits = 3 },
-    { "is to make all anew, if they are as many", only_marks(3), "resize", 3, way = "makes", target = 3, marks = 3,
-      permits = 3 },
     { "is to delete them", only_marks(2), "resize", 0, way = "deletes" },
     { "is to delete them", only_marks(2), "destroy", nil, way = "deletes" },
     { "is to delete them, as nobody holds a permit", only_marks(2), "destroy", nil, waits = true, way = "deletes" },
     { "is none", only_marks(2), "add", 1, code = "not_found", words = words },
-    { "is none", only_marks(2), "remove", 1, code = "not_found", words = words },
-    { "is none", only_marks(2), "repair", nil, code = "not_found", words = words },
   }
 end)
 
@@ -71,14 +66,11 @@ describe("the plan of a token semaphore", function ()
   run{
     { "is not to make it again", semaphore(1, 2), "create", 3, code = "exists",
       words = 'token semaphore "images" has 2 permits already; resize(3) changes that' },
-    { "is not to make it again, though it has no permits", semaphore(0, 0), "create", 3, code = "exists",
-      words = "has 0 permits already" },
     { "is to add permits, and as many marks", semaphore(1, 2), "add", 3, way = "adds", count = 2, target = 5, marks = 3,
       permits = 3 },
     { "is to add permits where there are none", semaphore(0, 0), "add", 3, way = "adds", target = 3, marks = 3,
       permits = 3 },
     { "is to take permits", semaphore(1, 5), "remove", 2, way = "takes", count = 5, target = 3, takes = 2 },
-    { "is to take all but one", semaphore(5, 5), "remove", 4, way = "takes", count = 5, target = 1, takes = 4 },
     { "is to empty it", semaphore(1, 5), "remove", 5, way = "empties", count = 5, takes = 5 },
     { "is to empty it, if there are fewer", semaphore(1, 5), "remove", 6, way = "empties", count = 5, takes = 5 },
     { "is to empty it, if there are none", semaphore(0, 0), "remove", 1, way = "empties" },
@@ -86,12 +78,10 @@ describe("the plan of a token semaphore", function ()
     { "is to leave it", semaphore(1, 2), "resize", 2, way = "leaves", count = 2, target = 2 },
     { "is to take permits", semaphore(1, 5), "resize", 2, way = "takes", count = 5, target = 2, takes = 3 },
     { "is to empty it", semaphore(1, 5), "resize", 0, way = "empties", count = 5, takes = 5 },
-    { "is to empty it, if there are none", semaphore(0, 0), "resize", 0, way = "empties" },
     { "is to delete it, also if permits are held", semaphore(1, 5), "destroy", nil, way = "deletes", count = 5 },
     { "is to empty it first, if the administrator waits", semaphore(1, 5), "destroy", nil, waits = true,
       way = "empties", count = 5, takes = 5 },
     { "is to mend it", semaphore(1, 5), "repair", nil, way = "mends", count = 5, target = 5 },
-    { "is to mend it, though nothing is wrong", semaphore(5, 5), "repair", nil, way = "mends", count = 5, target = 5 },
   }
 end)
 
@@ -101,8 +91,6 @@ describe("the plan of a token semaphore with more free permits than marks", func
     { "is none", semaphore(3, 2), "add", 1, code = "conflict", words = words },
     { "is none", semaphore(3, 2), "remove", 1, code = "conflict", words = words },
     { "is none", semaphore(3, 2), "resize", 2, code = "conflict", words = words },
-    { "is none, if there are no marks", semaphore(1, 0), "resize", 2, code = "conflict",
-      words = "more than the 0 that it should have" },
     { "is not to make it again", semaphore(3, 2), "create", 3, code = "exists", words = "has 2 permits already" },
     { "is to mend it", semaphore(3, 2), "repair", nil, way = "mends", count = 2, target = 2 },
     { "is to delete it", semaphore(3, 2), "destroy", nil, way = "deletes", count = 2 },
@@ -122,8 +110,6 @@ describe("the plan for a queue that other software made", function ()
   local words = 'queue "images.semaphore" was made by other software'
   run{
     { "is to adopt it", foreign(7), "resize", 3, way = "adopts", target = 3, marks = 3, permits = 3 },
-    { "is to adopt it, if it has as many messages", foreign(3), "resize", 3, way = "adopts", target = 3, marks = 3,
-      permits = 3 },
     { "is to adopt it for nothing, which deletes it", foreign(7), "resize", 0, way = "adopts" },
     { "is to delete it", foreign(7), "destroy", nil, way = "deletes" },
     { "is to empty it first, if the administrator waits", foreign(7), "destroy", nil, waits = true,
@@ -150,11 +136,7 @@ describe("the plan of a token semaphore of as many permits as there may be", fun
     { "is to mend it", semaphore(0, 65535), "repair", nil, way = "mends", count = 65535, target = 65535 },
     { "is none if it has more already", semaphore(0, 65536), "remove", 1, code = "limit",
       words = '"images" has 65536 permits; the most is 65535' },
-    { "is none if it has more already", semaphore(0, 65536), "resize", 1, code = "limit", words = "has 65536 permits" },
-    { "is none if it has more already", semaphore(0, 65536), "repair", nil, code = "limit", words = "has 65536" },
     { "is none if it has more already", semaphore(0, 65536), "add", 1, code = "limit", words = "would have 65537" },
     { "is to delete it if it has more", semaphore(0, 65536), "destroy", nil, way = "deletes", count = 65536 },
-    { "is to empty it if it has more and the administrator waits", semaphore(0, 65536), "destroy", nil, waits = true,
-      way = "empties", count = 65536, takes = 65536 },
   }
 end)
