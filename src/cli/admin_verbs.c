@@ -157,11 +157,11 @@ static int watch(al_session *session, const admin_options *options) {
     snprintf(before, sizeof before, "%s", message);
     if (is_for_good(code)) break;
     if (now && (!last || strcmp(now, last) != 0)) puts(now);
-    if (fflush(stdout) != 0) break;
     if (now) {
       free(last);
       last = now;
     }
+    if (fflush(stdout) != 0) break;
   }
   free(last);
   return code == AL_OK ? CLI_EXIT_SOFTWARE : cli_exit_of(code);

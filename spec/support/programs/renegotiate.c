@@ -129,5 +129,6 @@ int main(void) {
   full_fd = -1;
   while (!receive(port)) continue;
   say("not full", true, port);
+  port->kind->close(port);
   return 0;
 }
