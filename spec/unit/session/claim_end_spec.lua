@@ -10,7 +10,7 @@ local DENIED = scene.DENIED
 local claiming, assert_free, assert_taken = scene.claiming, scene.assert_free, scene.assert_taken
 
 describe("a claim", function ()
-  local function open(settings, limits) return Peer.open("whole", settings, limits) end
+  local function open(settings, limits) return Peer.open(nil, settings, limits) end
 
   describe("HELD", function ()
     it("is lost and GONE when its queue is deleted by somebody else: its channel is closed", function ()
@@ -45,7 +45,7 @@ describe("a claim", function ()
       assert.are_not.equal(claim.channel, select(2, peer:acquire("others")).channel)
     end)
 
-    it("is lost and UNDOING when the broker closes its channel", function ()
+    it("is lost and UNDOING when the broker closes its channel, whose words are told, or the code", function ()
       local peer = open()
       local lock, claim = peer:acquire("images")
       peer.holder:refuse(claim.channel, 406, "PRECONDITION_FAILED - consumer ack timed out")
@@ -67,29 +67,6 @@ describe("a claim", function ()
         peer.holder:refuse(claim.channel, 541, words)
         assert.matches("^lost: .*closed the channel, with code 541", (select(2, lock:held())))
       end
-    end)
-
-    it("is lost and GONE when the connection is", function ()
-      local peer = open()
-      local lock = peer:acquire("images")
-      peer.holder:down("timed out")
-      assert.same("lost", select(3, lock:held()))
-      peer.session:open()
-      peer.holder:handshake()
-      assert_free(peer)
-      assert.same("lost", select(3, lock:held()))
-    end)
-
-    it("takes messages, and answers none", function ()
-      local peer = open()
-      local lock, claim = peer:acquire("images")
-      for size = 0, 2 do
-        peer.holder:send({ channel = claim.channel, method = "basic.deliver", consumer_tag = claim.tag },
-          { channel = claim.channel, header = true, class = 60, size = size },
-          size > 0 and { channel = claim.channel, body = ("x"):rep(size) } or "")
-      end
-      assert.is_true(lock:held())
-      peer.holder:silent()
     end)
 
     it("is released when its lock is collected", function ()
@@ -149,21 +126,6 @@ describe("a claim", function ()
       assert.equal(other.channel, assert_free(peer).channel)
     end)
 
-    it("keeps it also where it was let go of while claiming, and delete-ok overtakes consume-ok", function ()
-      local peer = open()
-      local op, claim = claiming(peer)
-      op:drop()
-      peer.holder:expect("queue.delete", { channel = claim.channel, queue = "images-1-B" })
-      peer.holder:declared(claim.channel, "images-1-B")
-      peer.holder:declared(claim.channel, "images-1-A")
-      peer.holder:deleted(claim.channel, true)
-      assert.are_not.equal(claim.channel, assert_free(peer).channel)
-      peer.holder:consumed(claim)
-      peer.holder:silent()
-      peer.holder:cancelled(claim)
-      assert.equal(claim.channel, select(2, peer:acquire("others")).channel)
-    end)
-
     it("is told of its consumer's end once, and of no other's", function ()
       local peer, op, claim = releasing()
       peer.holder:deleted(claim.channel, true)
@@ -178,14 +140,6 @@ describe("a claim", function ()
       assert.are_not.equal(claim.channel, select(2, peer:acquire("more")).channel)
     end)
 
-    it("keeps a channel that the broker closes meanwhile no longer", function ()
-      local peer, op, claim = releasing()
-      peer.holder:deleted(claim.channel, true)
-      assert.is_true(peer:result(op))
-      peer.holder:refuse(claim.channel, 541, "INTERNAL_ERROR")
-      assert.equal(claim.channel, assert_free(peer).channel)
-    end)
-
     it("is UNDOING when the broker closes its channel", function ()
       local peer, op, claim = releasing()
       peer.holder:refuse(claim.channel, 541, "INTERNAL_ERROR", "queue.delete")
@@ -196,12 +150,6 @@ describe("a claim", function ()
       peer.holder:deleted(channel)
       assert.is_true(peer:result(op))
       assert_free(peer)
-    end)
-
-    it("is GONE when the connection is", function ()
-      local peer, op = releasing()
-      peer.holder:down()
-      peer:failed(op, "unreachable", "the broker did not confirm it")
     end)
 
     it("unanswered is unreachable, and stays RELEASING", function ()
@@ -225,13 +173,13 @@ describe("a claim", function ()
       return peer, channel
     end
 
-    for reply, why in pairs{ [404] = "it is going away", [405] = "it is another's by now" } do
-      it(("is GONE when the deletion is refused with %d: %s"):format(reply, why), function ()
+    it("is GONE when the deletion is refused, as it is going away, or is another's by now", function ()
+      for _, reply in ipairs{ 404, 405 } do
         local peer, channel = undoing()
         peer.holder:refuse(channel, reply, "no", "queue.delete")
         assert_free(peer)
-      end)
-    end
+      end
+    end)
 
     it("deletes it by a third channel when the broker closes the second for reasons of its own", function ()
       local peer, channel = undoing()
@@ -258,28 +206,7 @@ describe("a claim", function ()
       assert_free(peer)
     end)
 
-    it("keeps the name when the deletion is denied", function ()
-      local peer, channel = undoing()
-      peer.holder:refuse(channel, 403, DENIED, "queue.delete")
-      peer:pass(1)
-      assert_taken(peer)
-    end)
-
-    it("and denied looks until it is seen to be gone: GONE", function ()
-      local peer, channel = undoing()
-      peer.holder:refuse(channel, 403, DENIED, "queue.delete")
-      peer:pass(0.01)
-      channel = peer.holder:opened()
-      local look = { queue = "images-1-B", passive = true, channel = channel }
-      peer.holder:expect("queue.declare", look)
-      peer.holder:declared(channel, "images-1-B")
-      peer:pass(0.02)
-      peer.holder:expect("queue.declare", look)
-      peer.holder:refuse(channel, 404, "NOT_FOUND - no queue", "queue.declare")
-      assert_free(peer)
-    end)
-
-    it("and denied looks less and less often, without anybody else having to stir", function ()
+    it("and denied keeps the name, and looks, less and less often, until it is seen to be gone", function ()
       local peer, channel = undoing()
       peer.holder:refuse(channel, 403, DENIED, "queue.delete")
       channel = nil
@@ -293,8 +220,12 @@ describe("a claim", function ()
         peer.holder:declared(channel, "images-1-B")
         last = pause
       end
+      assert_taken(peer)
       peer:live(60)
       peer.holder:expect("queue.declare", { queue = "images-1-B", passive = true, channel = channel })
+      peer.holder:ignore() -- heartbeats
+      peer.holder:refuse(channel, 404, "NOT_FOUND - no queue", "queue.declare")
+      assert_free(peer)
     end)
 
     it("is GONE when the connection is, also if the deletion was denied", function ()

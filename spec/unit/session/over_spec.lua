@@ -18,34 +18,23 @@ describe("an operation that failed", function ()
     return scene.deletes(peer, claim, peer.holder:opened())
   end
 
-  local function tries(timeout)
-    local mutex
-    peer, mutex = scene.open("whole", "mutex", { timeout = timeout })
-    local op = mutex:acquire(0)
-    return op, is_refused(op, scene.claims(peer, MUTEX))
+  local function open(what, settings)
+    local lock
+    peer, lock = scene.open(nil, what, settings)
+    return lock
   end
 
-  -- Its time is over in the middle of its claim.
-  local function is_late(timeout, after)
-    local mutex
-    peer, mutex = scene.open("whole", "mutex", { timeout = timeout })
-    local op = mutex:acquire(after, nil, nil, nil, true) -- patient: by another operation
-    local claim = scene.claims(peer, MUTEX)
-    peer:pass(after)
-    peer:failed(op, "timeout")
-    return op, scene.deletes(peer, claim)
+  local function tries()
+    local op = open"mutex":acquire(0)
+    return op, is_refused(op, scene.claims(peer, MUTEX))
   end
 
   local ends = {
     ["the queue is deleted"] = function (channel) peer.holder:deleted(channel) end,
-    ["the queue is another client's"] = function (channel)
-      peer.holder:refuse(channel, 405, scene.LOCKED, "queue.delete")
-    end,
     ["the queue may not be deleted"] = function (channel)
       peer.holder:refuse(channel, 403, scene.DENIED, "queue.delete")
     end,
     ["the connection is lost"] = function () peer.holder:down("timed out") end,
-    ["the session is ended"] = function () peer.session:abort() end,
     ["the session is ended before it can ask again"] = function (channel)
       peer.holder:refuse(channel, 541, "INTERNAL_ERROR")
       peer.session:abort()
@@ -66,7 +55,11 @@ describe("an operation that failed", function ()
 
   it("is over a second after its time, or after the connection's timeout, if nothing is answered", function ()
     for _, case in ipairs{ { timeout = 5, after = 3, late = 1 }, { timeout = 0.25, after = 0.125, late = 0.25 } } do
-      local op = is_late(case.timeout, case.after)
+      local op = open("mutex", { timeout = case.timeout }):acquire(case.after, nil, nil, nil, true) -- patient
+      local claim = scene.claims(peer, MUTEX)
+      peer:pass(case.after)
+      peer:failed(op, "timeout")
+      scene.deletes(peer, claim)
       peer:pass(case.late - 0.01)
       assert.is_false(op:done())
       peer:pass(0.01)
@@ -74,16 +67,8 @@ describe("an operation that failed", function ()
     end
   end)
 
-  it("is over after its time as soon as the answer has come", function ()
-    local op, channel = is_late(5, 3)
-    peer.holder:deleted(channel)
-    assert.is_true(op:done())
-  end)
-
   it("is over a second after a silence of the broker", function ()
-    local mutex
-    peer, mutex = scene.open("whole", "mutex")
-    local op = mutex:acquire(0)
+    local op = open"mutex":acquire(0)
     local claim = scene.claims(peer, MUTEX)
     peer:pass(TIMEOUT)
     scene.deletes(peer, claim)
@@ -100,16 +85,8 @@ describe("an operation that failed", function ()
     scene.all_channels_are_back(peer)
   end)
 
-  it("counts as one that waits no more", function ()
-    local op = is_late(5, 3)
-    assert.is_nil((op:waiting()))
-    assert.equal(0, peer.session:stats().waiting)
-  end)
-
   it("is over at once if it has taken nothing", function ()
-    local rwlock
-    peer, rwlock = scene.open("whole", "rwlock")
-    local op = rwlock:read(0)
+    local op = open"rwlock":read(0)
     scene.finds_held(peer, DOOR)
     assert.is_true(op:done())
     peer:failed(op, "busy")
@@ -117,9 +94,7 @@ describe("an operation that failed", function ()
 
   it("waits also for what it gave back before its last attempt; one that has its lock does not", function ()
     for _, gets in ipairs{ false, true } do
-      local rwlock
-      peer, rwlock = scene.open("whole", "rwlock")
-      local op = rwlock:read(60)
+      local op = open"rwlock":read(60)
       scene.looks(peer, DOOR, "free")
       local first = scene.reader(peer)
       scene.replies(peer, first, 1, 2)

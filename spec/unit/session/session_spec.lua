@@ -8,7 +8,7 @@ local GOODBYE = { channel = 0, method = "connection.close-ok" }
 describe("a session", function ()
   local peer
 
-  local function open(settings) peer = Peer.open("whole", settings) end
+  local function open(settings) peer = Peer.open(nil, settings) end
 
   before_each(function () open() end)
 
@@ -46,18 +46,6 @@ describe("a session", function ()
       assert.is_true(peer:result(op))
       assert.is_false(peer.holder:wanted())
       assert.is_false(peer.prober:wanted())
-    end)
-
-    it("is done at once when the holder is open", function ()
-      assert.is_true(peer:result(peer.session:open()))
-    end)
-
-    it("connects anew after the connection was lost", function ()
-      peer.holder:down()
-      local op = peer.session:open()
-      assert.same({ "idle", true }, { peer.session:state("holder") })
-      peer.holder:handshake()
-      assert.is_true(peer:result(op))
     end)
 
     it("tells everybody who waits for the connection when it fails", function ()
@@ -99,22 +87,18 @@ describe("a session", function ()
       assert.is_false(op:done())
     end)
 
-    it("fails after half the timeout if a release is not answered", function ()
-      local _, claim = peer:acquire("images")
-      local op = peer.session:rest()
-      peer.holder:expect("queue.delete", { queue = claim.queue })
-      peer:pass(2.4)
-      assert.is_false(op:done())
-      peer:pass(0.1)
-      peer:failed(op, "unreachable")
-    end)
-
-    it("fails when the connection is lost", function ()
-      local lock = peer:acquire("images")
-      local op = peer.session:rest()
-      peer.holder:down("connection reset by peer")
-      peer:failed(op, "unreachable", "connection reset by peer")
-      assert.is_false(lock:held())
+    it("fails after half the timeout if a release is not answered, or with the connection", function ()
+      for _, is_lost in ipairs{ false, true } do
+        open()
+        local lock, claim = peer:acquire("images")
+        local op = peer.session:rest()
+        peer.holder:expect("queue.delete", { queue = claim.queue })
+        peer:pass(2.4)
+        assert.is_false(op:done())
+        if is_lost then peer.holder:down() else peer:pass(0.1) end
+        peer:failed(op, "unreachable")
+        assert.is_false((lock:held()))
+      end
     end)
   end)
 
@@ -190,24 +174,6 @@ describe("a session", function ()
       assert.equal("down", peer.holder:state())
     end)
 
-    it("ends every other operation as closed, and undoes what those had claimed", function ()
-      local waiting = peer:semaphore("images"):acquire()
-      peer.prober:look{ "images-1-A" }
-      local claim = peer.holder:claim("images-1-B", "images-1-A")
-      local op = peer.session:close()
-      peer:failed(waiting, "closed")
-      peer.holder:expect("queue.delete", { channel = claim.channel, queue = "images-1-B" })
-      peer.holder:silent()
-      peer.holder:grant(claim)
-      peer.holder:silent()
-      peer.holder:deleted(claim.channel)
-      peer.holder:expect("connection.close")
-      peer.holder:send(GOODBYE)
-      peer.prober:expect("connection.close")
-      peer.prober:send(GOODBYE)
-      assert.is_true(peer:result(op))
-    end)
-
     it("leaves nothing to be done: later operations say closed, closing again succeeds", function ()
       peer.session:close()
       peer.holder:send(GOODBYE)
@@ -226,42 +192,30 @@ describe("a session", function ()
       assert.equal("down", peer.holder:state())
       assert.equal("down", peer.prober:state())
     end)
-
-    it("can be cut short by abort", function ()
-      local _ = peer:acquire("images")
-      local op = peer.session:close()
-      peer.session:abort()
-      peer:failed(op, "closed")
-    end)
   end)
 
-  describe("aborting", function ()
-    it("writes nothing, and ends every operation and every lock", function ()
+  it("aborting writes nothing, and ends every operation and every lock", function ()
+    local lock = peer:acquire("images")
+    local waiting = peer:semaphore("other"):acquire()
+    peer.session:abort()
+    peer:failed(waiting, "closed")
+    assert.is_false(lock:held())
+    assert.same({ "down", "down" }, { peer.holder:state(), peer.prober:state() })
+    peer:failed(peer.session:open(), "closed")
+    peer.session:abort()
+  end)
+
+  it("alerts of locks that are lost, and of nothing that its owner does", function ()
+    for ending, alerts in pairs{ down = 1, abort = 0, close = 0 } do
+      open()
       local lock = peer:acquire("images")
-      local waiting = peer:semaphore("other"):acquire()
-      peer.session:abort()
-      peer:failed(waiting, "closed")
-      assert.is_false(lock:held())
-      assert.equal("down", peer.holder:state())
-      assert.equal("down", peer.prober:state())
-      peer:failed(peer.session:open(), "closed")
-      peer.session:abort()
-    end)
-  end)
-
-  describe("alerts", function ()
-    it("are locks that are lost, and nothing that its owner does", function ()
-      for ending, alerts in pairs{ down = 1, abort = 0, close = 0 } do
-        open()
-        local lock = peer:acquire("images")
-        assert.equal(0, peer.session:alerts())
-        if ending == "abort" then peer.session:abort() end
-        if ending == "close" then peer.session:close() end
-        peer.holder:ignore()
-        if ending ~= "abort" then peer.holder:down() end
-        assert.same({ false, alerts }, { (lock:held()), peer.session:alerts() }, ending)
-      end
-    end)
+      assert.equal(0, peer.session:alerts())
+      if ending == "abort" then peer.session:abort() end
+      if ending == "close" then peer.session:close() end
+      peer.holder:ignore()
+      if ending ~= "abort" then peer.holder:down() end
+      assert.same({ false, alerts }, { (lock:held()), peer.session:alerts() }, ending)
+    end
   end)
 
   describe("news", function ()
@@ -276,7 +230,7 @@ describe("a session", function ()
     end
 
     it("are links that open, alarms, links and locks that are lost, in their order, each told once", function ()
-      peer = Peer.new("whole", { url = "amqp://me:secret@broker.example:5673" })
+      peer = Peer.new(nil, { url = "amqp://me:secret@broker.example:5673" })
       peer.holder:handshake()
       peer.prober:handshake()
       peer:acquire("images")
@@ -302,17 +256,6 @@ describe("a session", function ()
       local list = news()
       assert.equal(16, #list)
       assert.matches("timed out$", list[16])
-    end)
-
-    it("are none of a session that closes in order", function ()
-      local lock, claim = peer:acquire("images")
-      news()
-      peer.session:close()
-      peer.holder:deleted(claim.channel)
-      peer.holder:send(GOODBYE)
-      peer.prober:send(GOODBYE)
-      assert.is_false(lock:held())
-      assert.same({}, news())
     end)
   end)
 end)
