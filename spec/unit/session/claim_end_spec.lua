@@ -10,11 +10,12 @@ local DENIED = scene.DENIED
 local claiming, assert_free, assert_taken = scene.claiming, scene.assert_free, scene.assert_taken
 
 describe("a claim", function ()
-  local function open(settings, limits) return Peer.open(nil, settings, limits) end
+  local peer
+
+  before_each(function () peer = Peer.open() end)
 
   describe("HELD", function ()
     it("is lost and GONE when its queue is deleted by somebody else: its channel is closed", function ()
-      local peer = open()
       local lock, claim = peer:acquire("images")
       peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag, no_wait = true }
       local held, message, code = lock:held()
@@ -25,7 +26,6 @@ describe("a claim", function ()
     end)
 
     it("is not lost by a late notice about the consumer that had its channel before", function ()
-      local peer = open()
       local lock, old = peer:acquire("images")
       lock:release()
       peer.holder:delete("images-1-B", old.channel)
@@ -38,22 +38,19 @@ describe("a claim", function ()
     end)
 
     it("keeps its channel, whatever is said there of a consumer without a name", function ()
-      local peer = open()
       local lock, claim = peer:acquire("images")
       peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = "", no_wait = true }
       assert.is_true(lock:held())
       assert.are_not.equal(claim.channel, select(2, peer:acquire("others")).channel)
     end)
 
-    it("is lost and UNDOING when the broker closes its channel, whose words are told, or the code", function ()
-      local peer = open()
+    it("is lost and UNDOING when the broker closes its channel", function ()
       local lock, claim = peer:acquire("images")
       peer.holder:refuse(claim.channel, 406, "PRECONDITION_FAILED - consumer ack timed out")
       local held, message, code = lock:held()
       assert.same({ false, "lost" }, { held, code })
       assert.matches("consumer ack timed out", message)
-      local channel = peer.holder:opened()
-      peer.holder:expect("queue.delete", { channel = channel, queue = "images-1-B" })
+      local channel = scene.undoes(peer)
       assert_taken(peer)
       peer.holder:deleted(channel)
       assert_free(peer)
@@ -62,25 +59,14 @@ describe("a claim", function ()
 
     it("is lost for a reason, also when the broker has no words for it", function ()
       for _, words in ipairs{ "", "\0" } do
-        local peer = open()
+        peer = Peer.open()
         local lock, claim = peer:acquire("images")
         peer.holder:refuse(claim.channel, 541, words)
         assert.matches("^lost: .*closed the channel, with code 541", (select(2, lock:held())))
       end
     end)
 
-    it("is released when its lock is collected", function ()
-      local peer = open()
-      local lock, claim = peer:acquire("images")
-      lock:drop()
-      peer.holder:expect("queue.delete", { channel = claim.channel, queue = "images-1-B" })
-      assert_taken(peer)
-      peer.holder:deleted(claim.channel)
-      assert_free(peer)
-    end)
-
     it("is released when nobody took the lock that was got", function ()
-      local peer = open()
       local op, claim = claiming(peer)
       peer.holder:grant(claim)
       op:drop()
@@ -90,17 +76,16 @@ describe("a claim", function ()
 
   describe("RELEASING", function ()
     local function releasing()
-      local peer = open()
       local lock, claim = peer:acquire("images")
       local op = lock:release()
       peer.holder:expect("queue.delete", { channel = claim.channel, queue = "images-1-B", if_unused = false,
         if_empty = false })
       peer.holder:silent()
-      return peer, op, claim
+      return op, claim
     end
 
     it("is GONE with delete-ok, not before, and the channel is used again", function ()
-      local peer, op, claim = releasing()
+      local op, claim = releasing()
       assert.is_false(op:done())
       assert_taken(peer)
       peer.holder:cancelled(claim)
@@ -112,7 +97,7 @@ describe("a claim", function ()
     -- RabbitMQ says delete-ok before the queue has ended. Until then its channel would cancel what consumes there by
     -- the same name; and whoever stops consuming may let it end, and take its namesake along.
     it("keeps its channel neither used nor closed until its consumer was cancelled", function ()
-      local peer, op, claim = releasing()
+      local op, claim = releasing()
       peer.holder:deleted(claim.channel, true)
       assert.is_true(peer:result(op))
       local again, other = peer:acquire("images")
@@ -127,7 +112,7 @@ describe("a claim", function ()
     end)
 
     it("is told of its consumer's end once, and of no other's", function ()
-      local peer, op, claim = releasing()
+      local op, claim = releasing()
       peer.holder:deleted(claim.channel, true)
       assert.is_true(peer:result(op))
       peer.holder:cancelled{ channel = claim.channel, tag = claim.tag:sub(1, -2) }
@@ -141,10 +126,9 @@ describe("a claim", function ()
     end)
 
     it("is UNDOING when the broker closes its channel", function ()
-      local peer, op, claim = releasing()
+      local op, claim = releasing()
       peer.holder:refuse(claim.channel, 541, "INTERNAL_ERROR", "queue.delete")
-      local channel = peer.holder:opened()
-      peer.holder:expect("queue.delete", { channel = channel, queue = "images-1-B" })
+      local channel = scene.undoes(peer)
       assert.is_false(op:done())
       assert_taken(peer)
       peer.holder:deleted(channel)
@@ -153,7 +137,7 @@ describe("a claim", function ()
     end)
 
     it("unanswered is unreachable, and stays RELEASING", function ()
-      local peer, op, claim = releasing()
+      local op, claim = releasing()
       peer:pass(5)
       peer:failed(op, "unreachable", "within 5 s")
       assert_taken(peer)
@@ -164,36 +148,32 @@ describe("a claim", function ()
 
   describe("UNDOING", function ()
     local function undoing(limits)
-      local peer = open(nil, limits)
+      if limits then peer = Peer.open(nil, nil, limits) end
       local _, claim = claiming(peer)
       peer.holder:declared(claim.channel, "images-1-B")
       peer.holder:refuse(claim.channel, 403, DENIED, "basic.consume")
-      local channel = peer.holder:opened()
-      peer.holder:expect("queue.delete", { channel = channel, queue = "images-1-B" })
-      return peer, channel
+      return scene.undoes(peer)
     end
 
     it("is GONE when the deletion is refused, as it is going away, or is another's by now", function ()
       for _, reply in ipairs{ 404, 405 } do
-        local peer, channel = undoing()
-        peer.holder:refuse(channel, reply, "no", "queue.delete")
+        peer = Peer.open()
+        peer.holder:refuse(undoing(), reply, "no", "queue.delete")
         assert_free(peer)
       end
     end)
 
     it("deletes it by a third channel when the broker closes the second for reasons of its own", function ()
-      local peer, channel = undoing()
+      local channel = undoing()
       peer.holder:refuse(channel, 406, "PRECONDITION_FAILED - a delivery was not acknowledged")
       assert_taken(peer)
       peer:live(0.1)
-      channel = peer.holder:opened()
-      peer.holder:expect("queue.delete", { channel = channel, queue = "images-1-B" })
-      peer.holder:deleted(channel)
+      peer.holder:deleted(scene.undoes(peer))
       assert_free(peer)
     end)
 
     it("deletes it as soon as there is a channel again", function ()
-      local peer, channel = undoing{ channel_max = 1 }
+      local channel = undoing{ channel_max = 1 }
       peer.holder:refuse(channel, 406, "PRECONDITION_FAILED - a delivery was not acknowledged")
       local lock, other = peer:acquire("others")
       peer:live(1)
@@ -207,10 +187,8 @@ describe("a claim", function ()
     end)
 
     it("and denied keeps the name, and looks, less and less often, until it is seen to be gone", function ()
-      local peer, channel = undoing()
-      peer.holder:refuse(channel, 403, DENIED, "queue.delete")
-      channel = nil
-      local last = 0
+      peer.holder:refuse(undoing(), 403, DENIED, "queue.delete")
+      local last, channel = 0, nil
       for _ = 1, 8 do
         local pause = peer:tick()
         assert.is_true(pause > last and pause <= math.max(2 * 2 * last, 0.01))
@@ -224,24 +202,21 @@ describe("a claim", function ()
       peer:live(60)
       peer.holder:expect("queue.declare", { queue = "images-1-B", passive = true, channel = channel })
       peer.holder:ignore() -- heartbeats
+      peer.prober:ignore()
       peer.holder:refuse(channel, 404, "NOT_FOUND - no queue", "queue.declare")
       assert_free(peer)
     end)
 
-    it("is GONE when the connection is, also if the deletion was denied", function ()
-      for _, is_denied in ipairs{ false, true } do
-        local peer, channel = undoing()
-        if is_denied then peer.holder:refuse(channel, 403, DENIED, "queue.delete") end
-        peer.holder:down()
-        peer.session:open()
-        peer.holder:handshake()
-        assert_free(peer)
-      end
+    it("and denied is GONE when the connection is", function ()
+      peer.holder:refuse(undoing(), 403, DENIED, "queue.delete")
+      peer.holder:down()
+      peer.session:open()
+      peer.holder:handshake()
+      assert_free(peer)
     end)
 
     it("and denied does not keep the session from being closed", function ()
-      local peer, channel = undoing()
-      peer.holder:refuse(channel, 403, DENIED, "queue.delete")
+      peer.holder:refuse(undoing(), 403, DENIED, "queue.delete")
       peer.session:close()
       peer.holder:expect("connection.close")
       peer.prober:expect("connection.close")

@@ -15,6 +15,13 @@ function scene.claiming(peer)
   return op, peer.holder:claim("images-1-B", "images-1-A")
 end
 
+--- What was made before its channel was closed is deleted on another one. Returns that channel.
+function scene.undoes(peer)
+  local channel = peer.holder:opened()
+  peer.holder:expect("queue.delete", { channel = channel, queue = "images-1-B" })
+  return channel
+end
+
 --- The name is free: a new acquire claims it. Returns the claim.
 function scene.assert_free(peer)
   local _, claim = scene.claiming(peer)

@@ -54,8 +54,7 @@ describe("a probe", function ()
 
   it("is there when it is returned and then nacked: only return and ack mean absent", function ()
     local op, probes = ask(peer)
-    local said = { peer.prober.returned(probes[1]), peer.prober.nack(probes[1]) }
-    peer.prober:send(unpack(said))
+    peer.prober:send(peer.prober.returned(probes[1]), peer.prober.nack(probes[1]))
     peer.prober:answer({ unpack(probes, 2) }, {})
     assert.equal("1 A", seen(peer, op))
   end)
@@ -112,19 +111,13 @@ describe("a probe", function ()
   -- Tag 33 is the first that was not published.
   it("confirmed with a tag that was not published, or twice, brings the link down: protocol", function ()
     for _, tag in ipairs{ 0, 33, 34, 0x100000000, lua53.maxinteger, -1, 1 } do
-      for _, multiple in ipairs{ false, true } do
+      for _, multiple in ipairs(tag == 1 and { false } or { false, true }) do
         peer = Peer.open()
         local op, probes = ask(peer)
         local ack = { channel = probes[1].channel, method = "basic.ack", delivery_tag = tag, multiple = multiple }
-        if tag ~= 1 then
-          peer.prober:send(ack)
-        elseif not multiple then
-          peer.prober:send(ack, ack)
-        end
-        if tag ~= 1 or not multiple then
-          peer:failed(op, "protocol", "confirmed a message that was not published")
-          assert.same({ "down", "open" }, { peer.prober:state(), peer.holder:state() })
-        end
+        peer.prober:send(ack, tag == 1 and ack or "")
+        peer:failed(op, "protocol", "confirmed a message that was not published")
+        assert.same({ "down", "open" }, { peer.prober:state(), peer.holder:state() })
       end
     end
   end)
