@@ -226,27 +226,6 @@ describe("the doorbell", function ()
       end
     end
 
-    it("lets others take the slot that came first: waits on, and begins anew", function ()
-      local op = begin(60)
-      sees_free(35, 8)
-      finds_none()
-      silent()
-      peer:pass(5)
-      sees_free(35, 8, 8)
-      gets(op)
-    end)
-
-    it("is given no more time by one that has been overtaken eight times", function ()
-      local op = begin(60, false, nil, 0.05)
-      for turn = 1, 8 do
-        sees_free(35)
-        if turn == 1 then finds_none() else peer.prober:look(ONE_HELD) end
-        silent()
-        peer:pass(0.05)
-      end
-      gets(op)
-    end)
-
     it("is rung by a fair one that has seen a slot free for more than 100 ms, and that waits for it", function ()
       local op, bell = begin(60, true)
       sees_free(100, 8, 8)
@@ -294,37 +273,11 @@ describe("the doorbell", function ()
   end)
 
   describe("that wakes", function ()
-    it("before the slot is free: looks after a millisecond, in the end every tenth of a second", function ()
-      local _, bell = wait(60)
-      deliver(bell)
-      local last, gaps = peer.now, {}
-      peer.prober:look(ONE_HELD)
-      peer:live(1.8, function ()
-        if peer.prober:next() == "nothing" then return end
-        table.insert(gaps, peer.now - last)
-        last = peer.now
-        peer.prober:look(ONE_HELD)
-      end)
-      assert.is_true(gaps[1] <= 0.0021, "first after " .. gaps[1])
-      for i = 10, #gaps do assert.is_true(gaps[i] >= 0.0499 and gaps[i] <= 0.1001, "then after " .. gaps[i]) end
-    end)
-
     it("a little before the slot is free: takes it at the first look that finds it", function ()
       local op, bell = wait(60)
       deliver(bell)
       peer.prober:look(ONE_HELD)
       peer:pass(0.002)
-      gets(op)
-    end)
-
-    it("for nothing: after two seconds the token is thrown away, and the waiter is first in line again", function ()
-      local op, bell = wait(60)
-      local token = deliver(bell)
-      local again = throws_away(bell, 1, token)
-      silent()
-      peer:pass(4)
-      silent()
-      deliver(again)
       gets(op)
     end)
 
@@ -558,16 +511,6 @@ describe("the doorbell", function ()
   end)
 
   describe("is left clean by", function ()
-    it("one whose time is up, with a token on its way", function ()
-      local op, bell = wait(3)
-      peer:pass(3)
-      peer:failed(op, "timeout")
-      cancels(bell)
-      gives_back(bell, deliver(bell))
-      cancelled(bell)
-      silent()
-    end)
-
     it("one who is abandoned before the bell has answered: by closing the channel", function ()
       local op = sem:acquire(60)
       local bell = arrives()

@@ -287,18 +287,6 @@ describe("the bolt", function ()
         ends_clean()
       end)
 
-      it("was another's, and the claim is abandoned: nothing is left to be deleted", function ()
-        local op, claim = begin(kind)
-        op:drop()
-        checks(claim)
-        peer.holder:expect("queue.delete", { queue = claim.queue, channel = claim.channel })
-        opens(claim)
-        silent()
-        refuse(claim, in_use(kind.queue), "basic.consume")
-        assert.same({}, news())
-        ends_clean()
-      end)
-
       it("that another has shut, or that is gone just now, is tried again: nothing was made", function ()
         local gone = not_found(kind.queue .. "-bolt")
         for _, text in ipairs{ in_use(kind.queue), gone } do
@@ -329,17 +317,6 @@ describe("the bolt", function ()
     peer.holder:expect("queue.declare", { queue = claim.queue, channel = claim.channel, passive = true })
     peer.holder:declared(claim.channel, claim.queue)
     assert.is_true(peer:result(op))
-  end)
-
-  it("that another has shut while its queue is not seen, again and again: contended", function ()
-    local op = door.begin(peer)
-    for _ = 1, 8 do
-      door.looks(peer)
-      refuse(door.claims(peer), in_use(DOOR), "basic.consume")
-      peer:pass(0.01)
-    end
-    peer:failed(op, "contended", "8 times in a row: " .. in_use(DOOR))
-    ends_clean()
   end)
 
   for _, refusal in ipairs{
@@ -474,17 +451,6 @@ describe("the bolt", function ()
       scene.all_channels_are_back(peer)
     end
 
-    it("is tried again where another has shut it", function ()
-      local op, mutex = administers()
-      refuse(mutex, in_use("images-admin"), "basic.consume")
-      local looking = peer.holder:opened()
-      peer.holder:expect("queue.declare", { queue = mutex.queue, passive = true, channel = looking })
-      peer.holder:refuse(looking, 404, not_found("images-admin"), "queue.declare")
-      peer:live(2, function () return peer.holder:next() ~= "nothing" end)
-      works(op, peer.holder:claim("images-admin"))
-      assert.same({}, news())
-    end)
-
     it("is done without where it is refused, and people are told", function ()
       local op, mutex = administers()
       refuse(mutex, denied("images-admin", "configure "), "queue.declare")
@@ -551,22 +517,6 @@ describe("the bolt", function ()
         assert.same({}, news())
         ends_clean()
       end
-    end)
-
-    it("is shut as often as the reader may try: contended", function ()
-      local op = peer:rwlock("db", { max_attempts = 3 }):read(0)
-      for _ = 1, 3 do
-        scene.looks(peer, DOOR, "free")
-        local claim = scene.reader(peer)
-        scene.replies(peer, claim, 1, 3)
-        shut(claim)
-        peer.holder:consumed(claim)
-        peer.holder:delete(claim.queue, claim.channel)
-        scene.rings(peer, DOOR)
-        peer:pass(0.01)
-      end
-      peer:failed(op, "contended", 'other claims of "db" were faster 3 times')
-      ends_clean()
     end)
 
     it("may not be asked for: the reader is in without, and people are told", function ()

@@ -34,9 +34,7 @@ describe("a passive probe", function ()
     if with == true then
       peer.holder:declared(look.channel, look.queue)
     else
-      peer.holder:send{ channel = look.channel, method = "channel.close", reply_code = with[1], reply_text = with[2],
-        class_id = 50, method_id = 10 }
-      peer.holder:expect("channel.close-ok", { channel = look.channel })
+      peer.holder:refuse(look.channel, with[1], with[2], "queue.declare")
     end
   end
 
@@ -123,16 +121,6 @@ describe("a passive probe", function ()
     peer:failed(op, "not_found")
   end)
 
-  it("abandoned closes its channels", function ()
-    local op = passively(0)
-    local looks = asked()
-    op:drop()
-    for _ = 1, 16 do peer.holder:expect("channel.close") end
-    peer.holder:declared(looks[1].channel, looks[1].queue)
-    peer.holder:silent()
-    assert.equal("open", peer.holder:state())
-  end)
-
   describe("in place of publishing", function ()
     it("takes over, when an alarm begins, what was not answered yet", function ()
       local op = peer:semaphore("images"):acquire(0)
@@ -162,10 +150,15 @@ describe("a passive probe", function ()
       peer:failed(op, "not_found")
     end)
 
+    -- A search may not publish. Returns the operation.
+    local function denied(options)
+      local op = peer:semaphore("images", options):acquire(0)
+      peer.prober:refuse(peer.prober:probes()[1].channel, 403, "ACCESS_REFUSED - write access", "basic.publish")
+      return op
+    end
+
     it("takes over when publishing is denied, and stays for the rest of the connection", function ()
-      local op = peer:semaphore("images"):acquire(0)
-      local probes = peer.prober:probes()
-      peer.prober:refuse(probes[1].channel, 403, "ACCESS_REFUSED - write access", "basic.publish")
+      local op = denied()
       serve({})
       peer:failed(op, "not_found")
       op = peer:semaphore("images"):acquire(0)
@@ -185,20 +178,16 @@ describe("a passive probe", function ()
       peer.prober:silent()
     end)
 
-    it("is not used by who publishes only and may not: refused", function ()
-      local op = peer:semaphore("images", { probe = "publish" }):acquire(0)
-      local probes = peer.prober:probes()
-      peer.prober:refuse(probes[1].channel, 403, "ACCESS_REFUSED - write access", "basic.publish")
-      peer:failed(op, "refused", "write access")
+    it("is denied as well, or not used by who publishes only: refused", function ()
+      peer:failed(denied{ probe = "publish" }, "refused", "write access")
       peer.holder:silent()
-    end)
-
-    it("is denied as well: refused", function ()
-      local op = peer:semaphore("images"):acquire(0)
-      local probes = peer.prober:probes()
-      peer.prober:refuse(probes[1].channel, 403, "ACCESS_REFUSED - write access", "basic.publish")
-      local states = {}
-      for _, probe in ipairs(probes) do states[probe.queue] = { 403, "ACCESS_REFUSED - configure" } end
+      open()
+      local op, states = denied(), {}
+      for slot = 1, 16 do
+        for _, half in ipairs{ "A", "B" } do
+          states[("images-%d-%s"):format(slot, half)] = { 403, "ACCESS_REFUSED - configure" }
+        end
+      end
       serve(states)
       peer:failed(op, "refused", "configure")
     end)

@@ -181,13 +181,6 @@ describe("a session", function ()
       assert.is_true(peer:result(peer.session:close()))
       assert.is_false(peer.holder:wanted())
     end)
-
-    it("can be abandoned", function ()
-      local _ = peer:acquire("images")
-      peer.session:close():drop()
-      assert.equal("down", peer.holder:state())
-      assert.equal("down", peer.prober:state())
-    end)
   end)
 
   it("aborting writes nothing, and ends every operation and every lock", function ()
