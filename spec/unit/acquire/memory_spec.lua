@@ -63,24 +63,6 @@ describe("a session", function()
     wins(op, 3)
   end)
 
-  it("looks at sixteen slots by a new object where two did not do: one that is down may hide others", function()
-    had(3)
-    local op = begin("ascending", 0)
-    assert.same({ 1, 16 }, { looks(peer, row(5)) })
-    wins(op, 1)
-  end)
-
-  it("looks at two slots by chance once it has seen the end of the row, and at more before", function()
-    for count, width in pairs{ [5] = 2, [30] = 16 } do
-      peer = Peer.open()
-      local op = begin("ascending", 0)
-      looks(peer, row(count))
-      leaves(wins(op, 1))
-      begin("random", 0)
-      assert.equal(width, (select(2, looks(peer, row(count)))))
-    end
-  end)
-
   it("lets each of its callers begin at another slot that it had", function()
     had(2, 4, 3)
     local starts = {}
