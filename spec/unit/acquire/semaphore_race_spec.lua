@@ -4,15 +4,23 @@
 -- Acquiring with contention: lost races, waiting, locks of the caller's own session, squatters.
 
 local Peer = require "spec.support.peer"
-local scene = require "spec.unit.locks.semaphore_scene"
 
 local ONE, ONE_HELD = { "images-1-A" }, { "images-1-A", "images-1-B" }
 local TWO_HELD = { "images-1-A", "images-1-B", "images-2-A", "images-2-B" }
 
 describe("an acquire", function ()
-  local function open(settings) return Peer.open(nil, settings) end
+  local peer
 
-  local function searches(seen, ...) return scene.searches(nil, seen, ...) end
+  local function open(settings) peer = Peer.open(nil, settings) end
+
+  before_each(function () open() end)
+
+  -- An acquire with these options has asked once which queues exist: `seen`. Returns it.
+  local function searches(seen, ...)
+    local op = peer:semaphore("images"):acquire(...)
+    peer.prober:look(seen)
+    return op
+  end
 
   -- What is seen of slots that are free, but for those in `held`.
   local function row(slots, held)
@@ -24,27 +32,27 @@ describe("an acquire", function ()
     return states
   end
 
-  local function claims(peer, slot)
+  local function claims(slot)
     return peer.holder:claim(("images-%d-B"):format(slot), ("images-%d-A"):format(slot))
   end
 
   -- Somebody was faster: the claim on a slot, the first as a rule, meets another's queue.
-  local function loses(peer, states, slot)
+  local function loses(states, slot)
     peer.prober:look(states or ONE)
-    local claim = claims(peer, slot or 1)
+    local claim = claims(slot or 1)
     peer.holder:refuse(claim.channel, 405, "RESOURCE_LOCKED", "queue.declare")
     peer.holder:silent()
     peer.prober:silent()
   end
 
   -- The claim on a slot, the first as a rule, is granted; the operation then has it.
-  local function is_granted(peer, op, slot)
-    peer.holder:grant(claims(peer, slot or 1))
+  local function is_granted(op, slot)
+    peer.holder:grant(claims(slot or 1))
     assert.is_true(peer:result(op):held())
   end
 
   -- The suspects are looked at; the first of them is a true lock, or (squatting) all are none.
-  local function suspects(peer, names, squatting)
+  local function suspects(names, squatting)
     local channel = peer.holder:next() == "channel.open" and peer.holder:opened()
     for _, name in ipairs(names) do
       channel = peer.holder:expect("queue.declare", { queue = name, passive = true }).channel
@@ -61,23 +69,23 @@ describe("an acquire", function ()
     it("looks again, from the start, after a skew of at most ten milliseconds", function ()
       local skews = {}
       for seed = 1, 5 do
-        local peer = open{ seed = seed }
+        open{ seed = seed }
         local op = peer:semaphore("images"):acquire(0)
-        loses(peer)
+        loses()
         skews[seed] = peer:tick()
         assert.is_true(skews[seed] >= 0 and skews[seed] <= 0.01)
         peer:pass(0.01)
         peer.prober:look(ONE)
-        is_granted(peer, op)
+        is_granted(op)
       end
       assert.is_true(skews[1] ~= skews[2] or skews[2] ~= skews[3])
     end)
 
     it("and its prober, which holds nothing: looks again on another one", function ()
       for _, timeout in ipairs{ 0, 60 } do
-        local peer = open()
+        open()
         local op = peer:semaphore("images"):acquire(timeout)
-        loses(peer)
+        loses()
         peer.prober:down()
         peer:pass(0.01)
         assert.is_false(op:done())
@@ -85,17 +93,17 @@ describe("an acquire", function ()
         assert.is_true(peer.prober:due())
         peer.prober:handshake()
         peer.prober:look(ONE)
-        is_granted(peer, op)
+        is_granted(op)
       end
     end)
 
     it("as often as it may: contended", function ()
       for _, attempts in ipairs{ 1, 8 } do
-        local peer = open()
+        open()
         local op = peer:semaphore("images", { max_attempts = attempts }):acquire(0)
         for i = 1, attempts do
           assert.is_false(op:done())
-          loses(peer)
+          loses()
           if i < attempts then peer:pass(0.01) end
         end
         peer:failed(op, "contended", ('other claims of "images" were faster %d times'):format(attempts))
@@ -103,45 +111,43 @@ describe("an acquire", function ()
     end)
 
     it("as often as it may, goes on waiting if it has time, and may as often again", function ()
-      local peer = open()
       local op = peer:semaphore("images", { max_attempts = 2 }):acquire(60, false, 0, 0.5)
       for _ = 1, 3 do
-        loses(peer)
+        loses()
         peer:pass(0.01)
-        loses(peer)
+        loses()
         peer.prober:silent()
         peer:pass(0.5)
       end
       assert.is_false(op:done())
       peer.prober:look(ONE)
-      is_granted(peer, op)
+      is_granted(op)
     end)
 
     it("passes over what it lost while another looks free, also windows further on", function ()
-      local peer, held = open(), {}
+      local held = {}
       for slot = 2, 39 do held[slot] = true end
       local op = peer:semaphore("images"):acquire(0)
-      loses(peer, row(40, held))
+      loses(row(40, held))
       peer:pass(0.01)
       peer.prober:look(row(40, held))
       peer.prober:look(row(40, held))
-      is_granted(peer, op, 40)
+      is_granted(op, 40)
     end)
 
     it("passes over sixteen of them, one slot after the other, and then in the same order", function ()
-      local peer = open()
       local op = peer:semaphore("images", { max_attempts = 30 }):acquire(0)
       for slot = 1, 17 do
         if slot == 17 then peer.prober:look(row(17)) end -- a window, of which it lost all
-        loses(peer, row(17), slot)
+        loses(row(17), slot)
         peer:pass(0.01)
       end
       for _, slot in ipairs{ 1, 2, 3 } do -- the first is forgotten, and then each that is lost longest ago
-        loses(peer, row(17), slot)
+        loses(row(17), slot)
         peer:pass(0.01)
       end
       peer.prober:look(row(17))
-      is_granted(peer, op, 4)
+      is_granted(op, 4)
     end)
 
     for what, case in pairs{
@@ -150,8 +156,8 @@ describe("an acquire", function ()
         .. "'/' is down or inaccessible", "unavailable", { ["images-1-A"] = "down" } },
     } do
       it(("because the slot %s meanwhile, looks again when that claim is undone"):format(what), function ()
-        local peer, op = searches(ONE, 0)
-        local claim = claims(peer, 1)
+        local op = searches(ONE, 0)
+        local claim = claims(1)
         peer.holder:declared(claim.channel, "images-1-B")
         peer.holder:refuse(claim.channel, 404, case[1], "queue.declare")
         peer.holder:delete("images-1-B", peer.holder:opened())
@@ -165,8 +171,8 @@ describe("an acquire", function ()
 
   describe("that waits", function ()
     it("where there is no doorbell, looks as often as told, until a slot is free", function ()
-      local peer, op = searches(ONE_HELD, nil, false, 0, 0.5)
-      suspects(peer, { "images-1-B" })
+      local op = searches(ONE_HELD, nil, false, 0, 0.5)
+      suspects({ "images-1-B" })
       local last = peer.now
       for _ = 1, 20 do
         peer:live(1, function () return peer.prober:next() ~= "nothing" end)
@@ -177,13 +183,14 @@ describe("an acquire", function ()
       end
       peer:pass(0.5)
       peer.prober:look(ONE)
-      is_granted(peer, op)
+      is_granted(op)
     end)
 
     it("gives up at its deadline, not before, also in the middle of a look, and says how things stood", function ()
       for _, is_looking in ipairs{ false, true } do
-        local peer, op = searches(TWO_HELD, 2, false, 0, 1.5)
-        suspects(peer, { "images-1-B", "images-2-B" })
+        open()
+        local op = searches(TWO_HELD, 2, false, 0, 1.5)
+        suspects({ "images-1-B", "images-2-B" })
         peer:pass(1.5)
         local probes = peer.prober:probes()
         if not is_looking then peer.prober:answer(probes, TWO_HELD) end
@@ -197,8 +204,8 @@ describe("an acquire", function ()
     end)
 
     it("gives up at its deadline in the middle of a claim, which is undone", function ()
-      local peer, op = searches(ONE, 2)
-      local claim = claims(peer, 1)
+      local op = searches(ONE, 2)
+      local claim = claims(1)
       peer:pass(1)
       peer.holder:declared(claim.channel, "images-1-B")
       peer:pass(1)
@@ -210,7 +217,7 @@ describe("an acquire", function ()
     end)
 
     it("gets no answer to a look: unreachable after the session's timeout, although it has time", function ()
-      local peer = open{ timeout = 3 }
+      open{ timeout = 3 }
       local op = peer:semaphore("images"):acquire()
       peer.prober:probes()
       peer:pass(2.999)
@@ -223,16 +230,16 @@ describe("an acquire", function ()
   describe("where this session holds slots itself", function ()
     -- It has the first, looks for another one, and sees these queues. Returns peer, op, lock.
     local function holds_and_searches(seen, timeout)
-      local peer = open()
       local lock = peer:acquire("images")
       local op = peer:semaphore("images"):acquire(timeout)
       while peer.prober:next() ~= "nothing" do peer.prober:look(seen) end -- two slots, and then more
-      return peer, op, lock
+      return op, lock
     end
 
     it("is a deadlock, told at once, when it holds them all and would wait, otherwise busy", function ()
       for timeout, code in pairs{ [0] = "busy", [60] = "deadlock" } do
-        local peer, op, lock = holds_and_searches(ONE_HELD, timeout)
+        open()
+        local op, lock = holds_and_searches(ONE_HELD, timeout)
         peer.holder:again{ "images-2-A" }
         peer:failed(op, code, code == "busy" and "" or 'all 1 slots of "images" are already held by this connection')
         assert.is_true(lock:held())
@@ -240,8 +247,8 @@ describe("an acquire", function ()
     end)
 
     it("waits when one of them is another's, or is about to be free", function ()
-      local peer, op, lock = holds_and_searches(TWO_HELD, 60)
-      suspects(peer, { "images-2-B" })
+      local op, lock = holds_and_searches(TWO_HELD, 60)
+      suspects({ "images-2-B" })
       assert.is_false(op:done())
       lock:release()
       local second = peer:semaphore("images"):acquire(60)
@@ -251,7 +258,7 @@ describe("an acquire", function ()
     end)
 
     it("does not take its own slot when the broker says that it is free", function ()
-      local peer, op, lock = holds_and_searches(ONE, 0)
+      local op, lock = holds_and_searches(ONE, 0)
       peer.holder:again{ "images-2-A" }
       peer:failed(op, "busy")
       peer.holder:silent()
@@ -261,8 +268,8 @@ describe("an acquire", function ()
 
   describe("where queues squat on slots", function ()
     it("tells so, and names the first", function ()
-      local peer, op = searches(TWO_HELD, 60)
-      suspects(peer, { "images-1-B", "images-2-B" }, true)
+      local op = searches(TWO_HELD, 60)
+      suspects({ "images-1-B", "images-2-B" }, true)
       peer:failed(op, "squatted", '"images-1-B" is not exclusive')
       local other, claim = peer:acquire("other")
       assert.is_true(other:held())
@@ -270,7 +277,6 @@ describe("an acquire", function ()
     end)
 
     it("asks at most once a minute", function ()
-      local peer = open()
       local semaphore = peer:semaphore("images")
       for _, pause in ipairs{ 0, 30, 29.9, 0.1 } do
         peer:pass(pause)
@@ -280,14 +286,14 @@ describe("an acquire", function ()
         peer.prober:send{ channel = 0, heartbeat = true }
         local op = semaphore:acquire(0)
         peer.prober:look(ONE_HELD)
-        if pause == 0 or pause == 0.1 then suspects(peer, { "images-1-B" }) end
+        if pause == 0 or pause == 0.1 then suspects({ "images-1-B" }) end
         peer.holder:silent()
         peer:failed(op, "busy")
       end
     end)
 
     it("gets no answer: unreachable", function ()
-      local peer, op = searches(ONE_HELD)
+      local op = searches(ONE_HELD)
       peer.holder:opened()
       peer:pass(5)
       peer:failed(op, "unreachable")
@@ -296,7 +302,7 @@ describe("an acquire", function ()
     end)
 
     it("does not ask when there is no channel left", function ()
-      local peer = Peer.open(nil, nil, { channel_max = 1 })
+      peer = Peer.open(nil, nil, { channel_max = 1 })
       local lock = peer:acquire("other")
       local op = peer:semaphore("images"):acquire(0)
       peer.prober:look(ONE_HELD)

@@ -4,14 +4,17 @@
 local Peer = require "spec.support.peer"
 
 describe("a lock", function ()
-  -- A session with the first slot. Returns peer, lock, claim.
+  local peer, lock, claim
+
   local function holds()
-    local peer = Peer.open()
-    return peer, peer:acquire("images")
+    peer = Peer.open()
+    lock, claim = peer:acquire("images")
   end
 
+  before_each(holds)
+
   -- A lock being verified: B is asked for on the lock's own channel, A on the prober. Returns op, probes.
-  local function verifying(peer, lock, claim)
+  local function verifying()
     local op = lock:verify()
     peer.holder:expect("queue.declare", { channel = claim.channel, queue = "images-1-B", passive = true })
     peer.holder:silent()
@@ -24,8 +27,8 @@ describe("a lock", function ()
   describe("verified", function ()
     it("is held when B is ours and A is there, in either order", function ()
       for _, first in ipairs{ "B", "A" } do
-        local peer, lock, claim = holds()
-        local op, probes = verifying(peer, lock, claim)
+        holds()
+        local op, probes = verifying()
         if first == "A" then peer.prober:answer(probes, { "images-1-A" }) end
         peer.holder:declared(claim.channel, "images-1-B")
         if first == "B" then
@@ -40,8 +43,7 @@ describe("a lock", function ()
 
     for reply, text in pairs{ [404] = "NOT_FOUND - no queue 'images-1-B'", [405] = "RESOURCE_LOCKED - another's" } do
       it(("is lost when the broker says %d of B"):format(reply), function ()
-        local peer, lock, claim = holds()
-        local op = verifying(peer, lock, claim)
+        local op = verifying()
         peer.holder:refuse(claim.channel, reply, text, "queue.declare")
         peer:failed(op, "lost", 'slot 1 of "images"', text)
         assert.equal("lost", select(3, lock:held()))
@@ -50,8 +52,7 @@ describe("a lock", function ()
     end
 
     it("was removed when A is absent, and is held until it is released", function ()
-      local peer, lock, claim = holds()
-      local op, probes = verifying(peer, lock, claim)
+      local op, probes = verifying()
       peer.holder:declared(claim.channel, "images-1-B")
       peer.prober:answer(probes, {})
       peer.holder:again{ "images-1-A" }
@@ -64,8 +65,8 @@ describe("a lock", function ()
 
     it("is not removed because A refuses, or is on a node that is down: only a passive declare tells that", function ()
       for _, state in ipairs{ "nack", "down" } do
-        local peer, lock, claim = holds()
-        local op, probes = verifying(peer, lock, claim)
+        holds()
+        local op, probes = verifying()
         peer.prober:answer(probes, { ["images-1-A"] = state })
         peer.holder:declared(claim.channel, "images-1-B")
         if state == "down" then peer.holder:again({ "images-1-A" }, { ["images-1-A"] = "down" }) end
@@ -76,22 +77,21 @@ describe("a lock", function ()
 
     -- What is told of A and B. A is asked for by a passive declare when the probe says that it is absent.
     for what, tells in pairs{
-      ["B"] = function (peer, _, probes) peer.prober:answer(probes, { "images-1-A" }) end,
-      ["A"] = function (peer, claim, probes)
+      ["B"] = function (probes) peer.prober:answer(probes, { "images-1-A" }) end,
+      ["A"] = function (probes)
         peer.holder:declared(claim.channel, "images-1-B")
         peer.prober:answer(probes, {})
         peer.holder:opened()
         peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true })
       end,
-      ["A, as the prober is lost"] = function (peer, claim)
+      ["A, as the prober is lost"] = function ()
         peer.holder:declared(claim.channel, "images-1-B")
         peer.prober:down("within 5 s it is timed out")
       end,
     } do
       it("without an answer about " .. what .. " is unreachable, and held", function ()
-        local peer, lock, claim = holds()
-        local op, probes = verifying(peer, lock, claim)
-        tells(peer, claim, probes)
+        local op, probes = verifying()
+        tells(probes)
         peer:pass(5)
         peer:failed(op, "unreachable", "within 5 s")
         assert.is_true(lock:held())
@@ -99,7 +99,6 @@ describe("a lock", function ()
     end
 
     it("opens the prober if need be", function ()
-      local peer, lock, claim = holds()
       peer.prober:down()
       local op = lock:verify()
       peer.holder:silent()
@@ -111,7 +110,6 @@ describe("a lock", function ()
     end)
 
     it("asks for A on the holder during an alarm, on another channel than the lock's", function ()
-      local peer, lock, claim = holds()
       peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on disk" }
       local verify = lock:verify()
       peer.holder:expect("queue.declare", { channel = claim.channel, queue = "images-1-B", passive = true })
@@ -125,9 +123,8 @@ describe("a lock", function ()
     end)
 
     it("once more after one that was abandoned, waits for its own answer", function ()
-      local peer, lock, claim = holds()
-      verifying(peer, lock, claim):drop()
-      local op, probes = verifying(peer, lock, claim)
+      verifying():drop()
+      local op, probes = verifying()
       peer.prober:answer(probes, { "images-1-A" })
       peer.holder:declared(claim.channel, "images-1-B")
       assert.is_false(op:done())
@@ -136,8 +133,7 @@ describe("a lock", function ()
     end)
 
     it("while it is released is not held", function ()
-      local peer, lock, claim = holds()
-      local verify, probes = verifying(peer, lock, claim)
+      local verify, probes = verifying()
       local release = lock:release()
       peer.holder:expect("queue.delete")
       peer.holder:declared(claim.channel, "images-1-B")
@@ -148,7 +144,6 @@ describe("a lock", function ()
     end)
 
     it("after its release is not held, after its loss lost, and asks nothing", function ()
-      local peer, lock, claim = holds()
       lock:release()
       peer.holder:delete("images-1-B", claim.channel)
       peer:failed(lock:verify(), "not_held", "was released before")
@@ -163,7 +158,6 @@ describe("a lock", function ()
 
   describe("released", function ()
     it("again, before or after the answer, is not held, and writes nothing", function ()
-      local peer, lock, claim = holds()
       local op = lock:release()
       assert.equal("not_held", select(3, lock:held()))
       peer:failed(lock:release(), "not_held")
@@ -174,7 +168,6 @@ describe("a lock", function ()
     end)
 
     it("after its loss is lost, once; then it is not held", function ()
-      local peer, lock = holds()
       peer.holder:down("timed out")
       peer:failed(lock:release(), "lost", 'slot 1 of "images"', "timed out")
       peer:failed(lock:release(), "not_held")
@@ -184,7 +177,6 @@ describe("a lock", function ()
   end)
 
   it("given back is released, and is no lock any more", function ()
-    local peer, lock, claim = holds()
     lock:drop()
     peer.holder:delete("images-1-B", claim.channel)
     lock:drop()
