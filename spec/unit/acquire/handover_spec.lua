@@ -232,6 +232,15 @@ describe("a lock that is verified", function ()
   end)
 end)
 
+it("an acquire judges by when it has read the answer, not by when it began to read", function ()
+  local peer = open()
+  local op, grant = kinds["a slot"](peer)
+  peer.reads_at = peer.now + 19.51
+  grant()
+  assert.is_false(op:done())
+  assert.equal("images-1-B", asked(peer).queue)
+end)
+
 it("an acquire that asks by another's prober judges by when that has read", function ()
   local lender = open()
   local peer = lender:borrower{ heartbeat = 10, timeout = 30 }
