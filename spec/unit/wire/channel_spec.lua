@@ -122,18 +122,6 @@ describe("channels", function ()
     end)
   end)
 
-  it("in the pool may still get what belongs to whom they served before", function ()
-    local lock, held = peer:acquire("images")
-    release(lock, held)
-    peer.holder:send({ channel = held.channel, method = "basic.cancel", consumer_tag = held.tag },
-      { channel = held.channel, method = "basic.deliver", consumer_tag = held.tag },
-      { channel = held.channel, header = true, class = 60, size = 0 })
-    assert.equal("open", peer.holder:state())
-    peer.holder:silent()
-    local _, again = peer:acquire("images")
-    assert.equal(held.channel, again.channel)
-  end)
-
   it("are kept open for later, sixteen of them, and no more", function ()
     local locks, claims, closed = {}, {}, 0
     for i = 1, 20 do locks[i], claims[i] = peer:acquire("s" .. i) end

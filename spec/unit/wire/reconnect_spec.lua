@@ -7,6 +7,10 @@ local Peer = require "spec.support.peer"
 local FIRST, MOST = 0.05, 5
 
 describe("connecting anew", function ()
+  local peer
+
+  before_each(function () peer = Peer.new() end)
+
   local function assert_between(least, most, pause)
     assert.is_true(pause >= least - 1e-6 and pause <= most + 1e-6,
       ("%g is not between %g and %g"):format(pause, least, most))
@@ -14,7 +18,7 @@ describe("connecting anew", function ()
 
   -- Somebody wants the holder and waits until it is due, with no turn in between that is not asked for. Returns the
   -- operation, and how long that took.
-  local function await(peer)
+  local function await()
     local op, begun = peer.session:open(), peer.now
     assert.is_true(peer.holder:wanted())
     while not peer.holder:due() do
@@ -26,67 +30,55 @@ describe("connecting anew", function ()
     return op, peer.now - begun
   end
 
-  local function fail(peer)
-    local op, pause = await(peer)
+  local function fail()
+    local op, pause = await()
     peer.holder:attach()
     peer.holder:down("connection refused")
     peer:failed(op, "unreachable", "connection refused")
     return pause
   end
 
-  it("is tried at once for the first time, and after a connection that had lasted", function ()
-    local peer = Peer.new()
-    assert.equal(0, (select(2, await(peer))))
-    peer.holder:handshake()
-    peer:pass(MOST)
-    peer.holder:down()
-    assert.equal(0, (select(2, await(peer))))
-  end)
-
   it("waits after one that did not last, and after each that fails, longer and longer, up to a limit", function ()
     for seed = 1, 20 do
-      local peer = Peer.new(nil, { seed = seed })
+      peer = Peer.new(nil, { seed = seed })
       peer.session:open()
       peer.holder:handshake()
       peer:pass(MOST - 0.001)
       peer.holder:down()
       local expected = FIRST
       for _ = 1, 12 do
-        assert_between(expected / 2, expected, fail(peer))
+        assert_between(expected / 2, expected, fail())
         expected = math.min(expected * 2, MOST)
       end
     end
   end)
 
   it("waits shortly again after a connection that had lasted, and not after one that had not", function ()
-    local peer = Peer.new()
-    for _ = 1, 5 do fail(peer) end
-    await(peer)
+    for _ = 1, 5 do fail() end
+    await()
     peer.holder:handshake()
     peer.holder:down()
-    assert_between(32 * FIRST / 2, 32 * FIRST, fail(peer))
-    await(peer)
+    assert_between(32 * FIRST / 2, 32 * FIRST, fail())
+    await()
     peer.holder:handshake()
     peer:pass(MOST)
     peer.holder:down()
-    assert.equal(0, fail(peer))
-    assert_between(FIRST / 2, FIRST, fail(peer))
+    assert.equal(0, fail())
+    assert_between(FIRST / 2, FIRST, fail())
   end)
 
   it("does not wait again for time that has passed while nobody wanted it", function ()
-    local peer = Peer.new()
-    for _ = 1, 10 do fail(peer) end
+    for _ = 1, 10 do fail() end
     assert.is_true(peer.holder:pause() >= MOST / 2)
     peer:pass(MOST)
-    assert.equal(0, fail(peer))
-    assert_between(MOST / 2, MOST, fail(peer))
+    assert.equal(0, fail())
+    assert_between(MOST / 2, MOST, fail())
   end)
 
   it("is one thing for the holder and another for the prober", function ()
-    local peer = Peer.new()
-    for _ = 1, 10 do fail(peer) end
+    for _ = 1, 10 do fail() end
     assert.equal(0, peer.prober:pause())
-    await(peer)
+    await()
     peer.holder:handshake()
     peer:semaphore("images"):acquire(0)
     assert.is_true(peer.prober:due())
@@ -102,14 +94,12 @@ describe("connecting anew", function ()
   end)
 
   it("is no reason to wake once it is due: who connects is outside", function ()
-    local peer = Peer.new()
-    fail(peer)
-    await(peer)
+    fail()
+    await()
     assert.is_true(peer:tick() > 1e6)
   end)
 
   it("happens few times however often somebody asks", function ()
-    local peer = Peer.new()
     local sem, stop, asked, tried = peer:semaphore("images"), peer.now + 60, 0, 0
     while peer.now < stop do
       local op = sem:acquire(0)
@@ -130,8 +120,7 @@ describe("connecting anew", function ()
   end)
 
   it("keeps nobody beyond a deadline of its own", function ()
-    local peer = Peer.new()
-    for _ = 1, 10 do fail(peer) end
+    for _ = 1, 10 do fail() end
     local op = peer:semaphore("images"):acquire(1)
     assert_between(1, 1, peer:tick())
     peer:pass(1)
