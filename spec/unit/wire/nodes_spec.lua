@@ -11,11 +11,12 @@ teardown(deciders.remove)
 local LIST = { "amqp://me:secret@a", "amqp://me:secret@b:5673", "amqp://me:secret@c" }
 local A, B, C = "a:5672", "b:5673", "c:5672"
 
--- The connection has lasted, and ends without a word.
-local function cut(peer, link)
+-- The holder's connection has lasted, and ends without a word; another one is wanted. Returns who wants it.
+local function cut(peer)
   peer:pass(5)
-  link:ignore()
-  link:down()
+  peer.holder:ignore()
+  peer.holder:down()
+  return peer.session:open()
 end
 
 local function new(settings)
@@ -52,10 +53,9 @@ local function opened(link, cluster)
 end
 
 -- Waits until a connection is due.
-local function await(peer, link)
-  local op = peer.session:open()
-  while not link:due() do peer:pass(math.max(peer:tick(), 1e-6)) end
-  return op
+local function await(peer)
+  peer.session:open()
+  while not peer.holder:due() do peer:pass(math.max(peer:tick(), 1e-6)) end
 end
 
 local function refuse(link, code, text)
@@ -70,15 +70,15 @@ describe("a list of nodes", function ()
     return host .. ":" .. port
   end
 
-  local function fails(peer, link, code, why)
-    local node = next_of(peer, link)
-    peer.session:fail(link.role, code or "unreachable", why or "connection refused")
+  local function fails(peer)
+    local node = next_of(peer, peer.holder)
+    peer.session:fail("holder", "unreachable", "connection refused")
     return node
   end
 
   it("is tried one after another, at once, until one takes the connection", function ()
     local peer, op = begun()
-    assert.equal(A, fails(peer, peer.holder))
+    assert.equal(A, fails(peer))
     assert.is_false(op:done())
     assert.equal(B, next_of(peer, peer.holder))
     peer.holder:attach()
@@ -91,7 +91,7 @@ describe("a list of nodes", function ()
 
   it("has failed when each has, once, and says why each did", function ()
     local peer, op = begun()
-    for _, node in ipairs{ A, B, C } do assert.equal(node, fails(peer, peer.holder)) end
+    for _, node in ipairs{ A, B, C } do assert.equal(node, fails(peer)) end
     peer:failed(op, "unreachable", "none of 3 hosts: a:5672: connection refused; b:5673: connection refused; " ..
       "c:5672: connection refused")
   end)
@@ -110,11 +110,11 @@ describe("a list of nodes", function ()
 
   it("is tried no further after an end that every node would have, and goes on later", function ()
     local peer, op = begun()
-    fails(peer, peer.holder)
+    fails(peer)
     greeted(peer.holder)
     refuse(peer.holder, 403, "ACCESS_REFUSED - Login was refused")
     peer:failed(op, "auth", B)
-    await(peer, peer.holder)
+    await(peer)
     assert.equal(C, next_of(peer, peer.holder))
   end)
 
@@ -140,14 +140,13 @@ describe("a list of nodes", function ()
   end)
 
   it("is tried again after a pause for the whole attempt, not for each node", function ()
-    local peer, expected = new(), 0.05
-    peer.session:open()
+    local peer, expected = begun(), 0.05
     for _ = 1, 6 do
-      for _ = 1, 3 do fails(peer, peer.holder) end
+      for _ = 1, 3 do fails(peer) end
       local pause = peer.holder:pause()
       assert.is_true(pause >= expected / 2 - 1e-6 and pause <= expected + 1e-6, pause)
       expected = expected * 2
-      await(peer, peer.holder)
+      await(peer)
     end
   end)
 
@@ -155,8 +154,7 @@ describe("a list of nodes", function ()
     local peer = begun()
     opened(peer.holder)
     for _, node in ipairs{ B, C, A } do
-      cut(peer, peer.holder)
-      peer.session:open()
+      cut(peer)
       assert.equal(node, next_of(peer, peer.holder))
       opened(peer.holder)
     end
@@ -173,7 +171,7 @@ describe("a list of nodes", function ()
 
   it("leads the prober where the holder got through", function ()
     local peer = begun()
-    fails(peer, peer.holder)
+    fails(peer)
     opened(peer.holder)
     peer:semaphore("images"):acquire(0)
     assert.equal(B, next_of(peer, peer.prober))
@@ -187,19 +185,18 @@ describe("a list of nodes", function ()
     end
     assert.is_true(peer.holder:wanted())
     assert.is_true(peer.holder:pause() > 0)
-    await(peer, peer.holder)
+    await(peer)
     assert.equal(A, next_of(peer, peer.holder))
   end)
 
   it("of two clusters is a conflict, before the other one is told the password", function ()
     local peer = begun()
     opened(peer.holder, "rabbit@one")
-    cut(peer, peer.holder)
-    local op = peer.session:open()
+    local op = cut(peer)
     greeted(peer.holder, "rabbit@two")
     peer.holder:silent()
     peer:failed(op, "conflict", B, '"rabbit@two"', '"rabbit@one"')
-    await(peer, peer.holder)
+    await(peer)
     assert.equal(C, next_of(peer, peer.holder))
     opened(peer.holder, "rabbit@one")
   end)
@@ -220,10 +217,9 @@ describe("a list of nodes", function ()
     local peer = begun()
     greeted(peer.holder, "rabbit@two")
     refuse(peer.holder, 403, "ACCESS_REFUSED")
-    await(peer, peer.holder)
+    await(peer)
     opened(peer.holder, "rabbit@one")
-    cut(peer, peer.holder)
-    peer.session:open()
+    cut(peer)
     opened(peer.holder)
   end)
 
@@ -239,9 +235,8 @@ describe("a list of nodes", function ()
     for url, code in pairs{ ["amqp://b"] = "conflict", ["amqp://a:5673"] = "conflict", ["amqp://a"] = false } do
       local peer = begun{ url = "amqp://a" }
       opened(peer.holder, "rabbit@one")
-      cut(peer, peer.holder)
+      local op = cut(peer)
       assert.is_true(peer.session:readdress("holder", { url = url }))
-      local op = peer.session:open()
       if code then
         greeted(peer.holder, "rabbit@two")
         peer:failed(op, code, '"rabbit@two"')
@@ -255,7 +250,7 @@ describe("a list of nodes", function ()
     local firsts = {}
     for seed = 1, 40 do
       local peer, found = begun{ order = "random", seed = seed }, {}
-      for i = 1, 3 do found[i] = fails(peer, peer.holder) end
+      for i = 1, 3 do found[i] = fails(peer) end
       firsts[found[1]] = true
       table.sort(found)
       assert.same({ A, B, C }, found)
@@ -265,10 +260,9 @@ describe("a list of nodes", function ()
 
   it("is begun by the next session that asks by the same prober where that one got through", function ()
     local peer = begun()
-    fails(peer, peer.holder)
+    fails(peer)
     opened(peer.holder)
-    local borrower = new{ lender = peer.core_session }
-    borrower.session:open()
+    local borrower = begun{ lender = peer.core_session }
     assert.equal(B, next_of(borrower, borrower.holder))
     greeted(borrower.holder, "rabbit@one")
     borrower.holder:expect("connection.start-ok")
@@ -368,11 +362,6 @@ describe("a name with several addresses", function ()
     opened(link, cluster)
   end
 
-  local function loses(peer, link)
-    cut(peer, link)
-    return peer.session:open()
-  end
-
   it("has each tried once, and tells what is wrong with each", function ()
     local peer, op = begun{ url = "amqp://name" }
     tries(peer, peer.holder, { ONE, TWO, THREE })
@@ -383,11 +372,11 @@ describe("a name with several addresses", function ()
   it("begins an attempt with the one after the last, in whatever order they come", function ()
     local peer = begun{ url = "amqp://name" }
     opens(peer, peer.holder, ONE)
-    loses(peer, peer.holder)
+    cut(peer)
     opens(peer, peer.holder, TWO, { THREE, ONE, TWO, "192.0.2.4" })
-    loses(peer, peer.holder)
+    cut(peer)
     opens(peer, peer.holder, ONE, { THREE, TWO, ONE })
-    loses(peer, peer.holder)
+    cut(peer)
     opens(peer, peer.holder, "192.0.2.7", { "192.0.2.7", "192.0.2.8" })
   end)
 
@@ -414,7 +403,7 @@ describe("a name with several addresses", function ()
   it("leads to a broker that was replaced by one of another cluster, as with one address", function ()
     local peer = begun{ url = "amqp://name" }
     opens(peer, peer.holder, ONE, ALL, "rabbit@one")
-    local op = loses(peer, peer.holder)
+    local op = cut(peer)
     opens(peer, peer.holder, TWO, ALL, "rabbit@two")
     assert.is_true(peer:result(op) ~= nil)
   end)
