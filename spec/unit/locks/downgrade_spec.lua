@@ -177,28 +177,16 @@ describe("a downgrade", function ()
     end)
   end)
 
-  describe("whose reader is claimed", function ()
-    local op, reader
-
-    before_each(function ()
-      op, reader = begin()
-      scene.replies(peer, reader, 1, 1)
-    end)
-
-    it("loses the door to somebody: lost, and no reader stays", function ()
-      scene.rob(peer, door)
-      assert.equal("lost", select(3, lock:held()))
-      peer.holder:closes(door.channel)
-      scene.rings(peer, BELL)
-      if not op:done() then scene.reply(peer, reader, reader.replies[2]) end
-      peer:failed(op, "lost", 'the write lock on "db"', "deleted, but not by this client")
-      peer.holder:delete(reader.queue, reader.channel)
-    end)
-
-    it("loses the connection: lost", function ()
-      peer.holder:down("timed out")
-      peer:failed(op, "lost", 'the write lock on "db"', "timed out")
-    end)
+  it("that claims its reader loses the door to somebody: lost, and no reader stays", function ()
+    local op, reader = begin()
+    scene.replies(peer, reader, 1, 1)
+    scene.rob(peer, door)
+    assert.equal("lost", select(3, lock:held()))
+    peer.holder:closes(door.channel)
+    scene.rings(peer, BELL)
+    if not op:done() then scene.reply(peer, reader, reader.replies[2]) end
+    peer:failed(op, "lost", 'the write lock on "db"', "deleted, but not by this client")
+    peer.holder:delete(reader.queue, reader.channel)
   end)
 
   -- Another writer may have come in, and counted nobody.
@@ -235,18 +223,6 @@ describe("a downgrade", function ()
       scene.rings(peer, BELL)
       assert.is_true(peer:result(op))
       reader_releases(reader)
-    end)
-
-    it("reads, though the door may not be deleted: it goes with its channel", function ()
-      local op, reader = opening()
-      peer.holder:refuse(door.channel, 403, scene.DENIED, "queue.delete")
-      local channel = peer.holder:opened()
-      peer.holder:expect("queue.delete", { queue = DOOR, channel = channel })
-      peer.holder:refuse(channel, 403, scene.DENIED, "queue.delete")
-      assert.is_true(peer:result(op))
-      is("read")
-      lock:release()
-      peer.holder:delete(reader.queue, reader.channel)
     end)
 
     it("reads, though the broker does not answer (unreachable), or nobody waits for it any more", function ()
