@@ -168,28 +168,16 @@ describe("a writer that waits for readers", function()
     assert.is_true(writer:run("return lock:verify()"))
   end)
 
-  it("opens the door again when its time is over, and lets those in who waited", function()
+  it("opens the door again when its time is over, and says why", function()
     local name = gate.name()
-    local reader, writer, late = read(name), gate.process("write", name), nil
-    local stood -- `late` did at the bell, which it does not leave before the writer gives up
+    local reader = read(name)
     local message, patience = stage.times_out(function(seconds)
-      late, stood = gate.process("read", name), false
-      line.begin(writer, { timeout = seconds })
-      until_true(function() return is_shut(name) or writer:finished() end)
-      line.begin(late)
-      until_true(function()
-        local _, standing = line.at(name, late.bell)
-        stood = stood or (standing or 0) > 0 and line.waits(late)
-        return writer:finished()
-      end, seconds + 20)
-      local got, message, code = writer:finish()
-      gate.served(late)
-      return got, message, code
-    end, function(message) return stood and message:find("(a reader holds the lock)", 1, true) end)
+      return gate.new(stage.connect(), "write", name):acquire{ timeout = seconds }
+    end, function(message) return message:find("(a reader holds the lock)", 1, true) end)
     assert.equal(('timeout: "%s" could not be locked for writing within %g s (a reader holds the lock)'):format(
       name, patience), message)
-    assert.is_false(is_shut(name))
-    assert.is_true(reader:verify())
+    gate.until_free("write", name)
+    assert.is_true(read(name):verify() and reader:verify())
   end)
 
   operated_it("opens the door again when it is killed, and wakes the next one", function()
@@ -357,10 +345,10 @@ operated_it("a memory alarm leaves those inside alone, lets readers in, and fail
 end)
 
 describe("a user who may not", function()
-  local function user(configure, write_to, read_from)
+  local function user(...)
     local label = client.unique "user"
     stage.undo(function() broker.suite:delete_user(label) end)
-    return stage.connect(broker.suite:add_user(label, configure, write_to, read_from), { timeout = 5 })
+    return stage.connect(broker.suite:add_user(label, ...), { timeout = 5 })
   end
 
   local function refused(conn, kind, name, part)
