@@ -165,11 +165,6 @@ function client:next(seconds)
   return frame or self:complain("any frame", why)
 end
 
---- The same, but returns nil and "timeout" or "closed" instead of throwing.
-function client:try_next(seconds)
-  return self:find(anything, seconds)
-end
-
 --- Waits for a method on channel 0: connection.blocked, connection.close.
 function client:await(method, seconds)
   local frame, why = self:find(function (frame) return frame.method == method end, seconds)

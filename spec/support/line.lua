@@ -132,19 +132,6 @@ function line.join(one, options, is_foreign)
   return one
 end
 
---- A process waits in vain until it was seen at the bell, behind the holder. How long that takes depends on the broker.
-function line.give_up(one, fair)
-  local consumers, is_seen = assert(expected(one)), false
-  stage.times_out(function(seconds)
-    line.begin(one, { timeout = seconds, fair = fair })
-    until_true(function()
-      is_seen = is_seen or select(2, line.at(one.name, one.bell)) == consumers
-      return one:finished()
-    end, seconds + SECONDS)
-    return one:finish()
-  end, function() return is_seen end)
-end
-
 --- Waits until one of the waiting processes is done; returns it, its index in the list, and its result. Removes it from
 -- the list. Others may be done, too, if more than one slot was released.
 function line.next(waiting, seconds)

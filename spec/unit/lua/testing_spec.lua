@@ -257,8 +257,7 @@ describe("a world", function()
     assert(conn:token_semaphore("p"):resize(2))
     keep(rival:token_semaphore("p"):try_acquire())
     for words, call in pairs{
-      ["after: the time must be a number of seconds, finite and not negative, not -1"] =
-        { world.after, world, -1, print },
+      ["after: the time must be a number of seconds, finite and not negative, not -1"] = { world.after, world, -1 },
       ["fail: nonsense is no code of an operation"] = { world.fail, world, "nonsense" },
       ["lose: a lock of this world must be given, not nil"] = { world.lose, world },
       ["suspect: a lock of this world must be given, not 7"] = { world.suspect, world, 7 },
