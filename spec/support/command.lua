@@ -112,7 +112,7 @@ function command:await(pattern, seconds)
     local output = self:output()
     if output:find(pattern) then return true end
     local how, number = self:status()
-    if how then error(("it has ended (%s %d):\n%s"):format(how, number, output), 0) end
+    if how then error(("it has ended (%s %s):\n%s"):format(how, tostring(number), output), 0) end
     return nil, output
   end, seconds or SECONDS)
   return self:output():match(pattern)

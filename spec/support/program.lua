@@ -9,17 +9,17 @@
 --     local worker = program.build("examples/c/worker.c", "amqplocks")
 --     local one = program.start({ AMQP_URL = … }, worker, "images", "1")
 --     one:signal("TERM")
---     local status, output = one:wait()
+--     local status, output = one:wait()                          -- or 128 plus the signal that ended it
 --
--- They run in an empty directory, with only the given environment variables.
+-- They are commands (command.lua), which run in an empty directory, with only the given environment variables.
+local command = require "spec.support.command"
 local process = require "spec.support.process"
-local until_true = require "spec.support.until"
 
-local program = {}
+local program = setmetatable({}, { __index = command })
 program.__index = program
 
 local place
-local built, running = 0, {}
+local built = 0
 
 --- Where the libraries are.
 program.LIB = os.getenv "AMQPLOCKS_LIB" or "build/lib"
@@ -29,8 +29,6 @@ program.LUA = (os.getenv "LUA" or "lua5.4"):match "[^/]+$"
 
 --- Whether this run uses sanitizers. They cannot be linked statically, for example.
 program.sanitized = os.getenv "SANITIZE_REPORTS" ~= nil and os.getenv "SANITIZE_REPORTS" ~= ""
-
-local function quoted(word) return "'" .. word:gsub("'", "'\\''") .. "'" end
 
 --- A directory for a spec's files, until program.remove().
 function program.place()
@@ -77,60 +75,23 @@ end
 
 --- Starts a program, by its path.
 function program.start(environment, path, ...)
-  local self = setmetatable({ base = ("%s/run%d"):format(program.place(), built) }, program)
-  built = built + 1
-  process.shell("mkdir", self.base .. ".empty")
-  local words = { "env", "-i" }
+  local words = { "-i", "-C", (process.shell("mktemp", "-d", "-p", program.place()):match "[^\n]+") }
   for name, value in pairs(environment) do table.insert(words, name .. "=" .. value) end
   for _, word in ipairs { path, ... } do table.insert(words, word) end
-  for i, word in ipairs(words) do words[i] = quoted(word) end
-  local base = quoted(self.base)
-  local begin = quoted("echo $$ >" .. base .. '.pid; exec "$@"')
-  local command = "{ cd %s.empty; bash -c %s launch sh -c %s sh %s >%s.log 2>&1 </dev/null; echo $? >%s.status; } &"
-  os.execute(command:format(base, quoted(process.LAUNCH), begin, table.concat(words, " "), base, base))
-  self.pid = until_true(function() return (process.contents(self.base .. ".pid") or ""):match "^(%d+)\n" end)
-  table.insert(running, self)
-  return self
+  return setmetatable(command.start({ program = "env" }, (table.unpack or unpack)(words)), program)
 end
-
---- Its output so far.
-function program:output() return process.contents(self.base .. ".log") or "" end
 
 --- Its exit status, or 128 plus the signal that ended it; nil while it runs.
-function program:status() return tonumber((process.contents(self.base .. ".status") or ""):match "^(%d+)\n") end
-
-function program:signal(name)
-  if not self:status() then os.execute(("kill -s %s %s 2>/dev/null"):format(name, self.pid)) end
-end
-
---- Waits until its output matches the pattern.
-function program:await(pattern, seconds)
-  return until_true(function()
-    local output = self:output()
-    if output:find(pattern) then return output:match(pattern) end
-    if self:status() then error("it has ended:\n" .. self:output(), 0) end
-    return nil, output
-  end, seconds or 20)
+function program:status()
+  local how, number = command.status(self)
+  return how == "signal" and 128 + number or number
 end
 
 --- Waits until it has ended; returns its status and output.
-function program:wait(seconds)
-  until_true(function() return self:status(), self:output() end, seconds or 20)
-  return self:status(), self:output()
-end
+function program:wait(seconds) return command.wait(self, seconds), self:output() end
 
 --- Starts a program and waits for its end.
 function program.run(...) return program.start(...):wait() end
-
---- Ends running programs. Call this after each test.
-function program.clear()
-  local old = running
-  running = {}
-  for _, one in ipairs(old) do
-    one:signal("KILL")
-    one:wait()
-  end
-end
 
 --- Call this at the end of the file.
 function program.remove()
