@@ -91,29 +91,16 @@ function gate.queues(name)
   return all
 end
 
-local occupant = {}
-occupant.__index = occupant
-
---- Holds it as other software would, on a connection of its own; does not notify waiters when it releases.
---     occupant:asked(seconds)  the next message to it, if one arrives within so many seconds (0)
---     occupant:release()       occupant:abort(), as if it were killed
+--- Holds it as other software would, see stage.occupy_queue.
 function gate.occupy(kind, name)
-  local channel = stage.client():channel()
   local queue = kind == "read" and client.unique(name .. "-reader-by-hand") or gate.queue(kind, name)
-  assert(channel:call{ method = "queue.declare", queue = queue, exclusive = true, auto_delete = true,
-    arguments = { ["x-queue-type"] = "classic", ["x-max-length"] = 0, ["x-overflow"] = "drop-head" } })
-  assert(channel:call{ method = "basic.consume", queue = queue, no_ack = true })
+  local occupant = stage.occupy_queue(queue)
   if kind == "read" then
-    assert(channel:call{ method = "queue.bind", queue = queue, exchange = "amq.direct", routing_key = gate.key(name) })
+    assert(occupant.channel:call{ method = "queue.bind", queue = queue, exchange = "amq.direct",
+      routing_key = gate.key(name) })
   end
-  return setmetatable({ channel = channel, queue = queue }, occupant)
+  return occupant
 end
-
-function occupant:asked(seconds) return self.channel:delivered(seconds) end
-
-function occupant:release() assert(self.channel:call{ method = "queue.delete", queue = self.queue }) end
-
-function occupant:abort() self.channel.client:abort() end
 
 -- Taking ----------------------------------------------------------------------------------------------------------
 

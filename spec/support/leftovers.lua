@@ -8,57 +8,20 @@
 local TIMES = os.getenv "AMQPLOCKS_SOAK" and 100 or 8
 local LATE = 1 -- seconds: a call that fails waits no longer for the broker's answer
 
-local function try_all(s, own) return s.conn:all{ own, s.conn:mutex(s.name .. "-z") }:try_acquire() end
+local function nothing() end
 
-local function hold_last(s) return s.third:mutex(s.name .. "-z"):acquire() end
+local function slots(count)
+  return function(s) s.slots(count) end
+end
 
-local function read(s) return s.third:rwlock(s.name):read() end
+local function permits(count, queue_type)
+  return function(s) s.permits(count, queue_type) end
+end
 
-local failures = {
-  { "several locks, with a mutex", hold_last,
-    function(s) return try_all(s, s.conn:mutex(s.name)) end,
-    function(s) return s.rival:mutex(s.name):try_acquire() end },
-  { "several locks, with a fast mutex", hold_last,
-    function(s) return try_all(s, s.conn:fast_mutex(s.name)) end,
-    function(s) return s.rival:fast_mutex(s.name):try_acquire() end },
-  { "several locks, with a reader", hold_last,
-    function(s) return try_all(s, s.conn:rwlock(s.name):reader()) end,
-    function(s) return s.rival:rwlock(s.name):try_write() end },
-  { "several locks, with a slot", function(s)
-      s.slots(1)
-      return hold_last(s)
-    end,
-    function(s) return try_all(s, s.conn:semaphore(s.name)) end,
-    function(s) return s.rival:semaphore(s.name):try_acquire() end },
-  { "several locks, with a permit", function(s)
-      s.permits(1)
-      return hold_last(s)
-    end,
-    function(s) return try_all(s, s.conn:token_semaphore(s.name)) end,
-    function(s) return s.rival:token_semaphore(s.name):try_acquire() end },
-  { "three slots", function(s)
-      s.slots(3)
-      return s.third:semaphore(s.name):acquire()
-    end,
-    function(s) return s.conn:semaphore(s.name):acquire{ count = 3, timeout = 0 } end,
-    function(s) return s.rival:semaphore(s.name):acquire{ count = 2, timeout = 0 } end },
-  { "three permits", function(s)
-      s.permits(3)
-      return s.third:token_semaphore(s.name):acquire()
-    end,
-    function(s) return s.conn:token_semaphore(s.name):acquire{ count = 3, timeout = 0 } end,
-    function(s) return s.rival:token_semaphore(s.name):acquire{ count = 2, timeout = 0 } end },
-  { "a writer that does not wait", read,
-    function(s) return s.conn:rwlock(s.name):try_write() end,
-    function(s) return s.rival:rwlock(s.name):try_read() end },
-  { "a writer that waits", read,
-    function(s) return s.conn:rwlock(s.name):write{ timeout = 0.02 } end,
-    function(s) return s.rival:rwlock(s.name):try_read() end },
-}
-
--- ---- after a success -----------------------------------------------------------------------------------------------
-
+-- What a connection makes.
 local function mutex(c, name) return c:mutex(name) end
+
+local function fast(c, name) return c:fast_mutex(name) end
 
 local function reentrant(c, name) return c:mutex(name, { reentrant = true }) end
 
@@ -79,18 +42,22 @@ local function beside(make)
   return function(c, name) return c:all{ c:mutex(name .. "-z"), make(c, name) } end
 end
 
-local function slots(count)
-  return function(s) s.slots(count) end
-end
-
-local function permits(count, queue_type)
-  return function(s) s.permits(count, queue_type) end
-end
-
-local function nothing() end
+-- Both tables: title, what is prepared, what the one client acquires and what the other one tries.
+-- `third`: what a third client holds, of the name with this ending; `count` of the one, `tried` of the other; `timeout`.
+local failures = {
+  { "several locks, with a mutex", nothing, beside(mutex), mutex, third = mutex, of = "-z" },
+  { "several locks, with a fast mutex", nothing, beside(fast), fast, third = mutex, of = "-z" },
+  { "several locks, with a reader", nothing, beside(reader), writer, third = mutex, of = "-z" },
+  { "several locks, with a slot", slots(1), beside(semaphore), semaphore, third = mutex, of = "-z" },
+  { "several locks, with a permit", permits(1), beside(classic), classic, third = mutex, of = "-z" },
+  { "three slots", slots(3), semaphore, semaphore, third = semaphore, count = 3, tried = 2 },
+  { "three permits", permits(3), classic, classic, third = classic, count = 3, tried = 2 },
+  { "a writer that does not wait", nothing, writer, reader, third = reader },
+  { "a writer that waits", nothing, writer, reader, third = reader, timeout = 0.02, code = "timeout" },
+}
 
 -- Not those whose release is unconfirmed: fast mutexes, and permits of a classic queue.
--- title, what is made, what the one client acquires and the other one tries, `count`, whether it is held meanwhile
+-- `is_held`: the one client holds it until the other one has tried.
 local successes = {
   { "a mutex", nothing, mutex },
   { "an entry of a reentrant mutex", nothing, reentrant },
@@ -103,45 +70,31 @@ local successes = {
   { "several locks, with a slot", slots(1), beside(semaphore) },
   { "several locks, with a quorum permit", permits(1, "quorum"), beside(quorum) },
   { "several locks, with a writer", nothing, beside(writer), beside(reader) },
-  { "two slots", slots(2), semaphore, count = 2 },
-  { "two quorum permits", permits(2, "quorum"), quorum, count = 2 },
-  { "two of four slots, which are held", slots(4), semaphore, count = 2, is_held = true },
-  { "two of four permits, which are held", permits(4), classic, count = 2, is_held = true },
+  { "two slots", slots(2), semaphore, count = 2, tried = 2 },
+  { "two quorum permits", permits(2, "quorum"), quorum, count = 2, tried = 2 },
+  { "two of four slots, which are held", slots(4), semaphore, count = 2, tried = 2, is_held = true },
+  { "two of four permits, which are held", permits(4), classic, count = 2, tried = 2, is_held = true },
 }
 
-local function take(case, object, timeout) return object:acquire{ count = case.count, timeout = timeout } end
-
--- Returns a failure's row.
-local function succeeding(case)
-  local title, prepare, make, makes_other = case[1], case[2], case[3], case[4] or case[3]
-  local held
-  return { title, prepare,
-    function(s)
-      held = assert(take(case, make(s.conn, s.name)))
-      return case.is_held or assert(held:release())
-    end,
-    function(s)
-      local lock = take(case, makes_other(s.rival, s.name), 0)
-      if lock and case.is_held then assert(held:release()) end
-      return lock
-    end }
-end
-
--- ---- the rows ------------------------------------------------------------------------------------------------------
-
-local function run(case, s)
-  local _, prepare, fails, takes = (table.unpack or unpack)(case)
+local function run(case, s, fails)
+  local _, prepare, make, makes_other = (table.unpack or unpack)(case)
+  prepare(s)
   s.third = s.connect()
-  local held = prepare(s)
+  local held = case.third and assert(case.third(s.third, s.name .. (case.of or "")):acquire())
   local busy, failure, now = 0, nil, s.conn._driver.clock.now
+  local function takes() return (makes_other or make)(s.rival, s.name):acquire{ count = case.tried, timeout = 0 } end
   for _ = 1, TIMES do
     local begun = now()
-    local got, _, code = fails(s)
-    failure = not got and code or nil
+    local timeout = fails and (case.timeout or 0) or nil
+    local own, _, code = make(s.conn, s.name):acquire{ count = case.count, timeout = timeout }
+    assert(fails or own, code)
+    if own and not case.is_held then assert(own:release()) end
+    failure = code
     local is_late = now() - begun >= LATE
-    local lock = takes(s)
+    local lock = takes()
     if not lock and not is_late then busy = busy + 1 end
-    while not lock do lock = takes(s) end
+    if own and case.is_held then assert(own:release()) end
+    while not lock do lock = takes() end
     assert(lock:release())
   end
   if held then assert(held:release()) end
@@ -150,12 +103,10 @@ end
 
 local list = {}
 
-local function row(title, code, case)
-  table.insert(list, { title = title, code = code, run = function(s) return run(case, s) end })
+local function row(title, code, case, fails)
+  table.insert(list, { title = title, code = code, run = function(s) return run(case, s, fails) end })
 end
 
-for _, case in ipairs(failures) do
-  row("after a failure: " .. case[1], case[1] == "a writer that waits" and "timeout" or "busy", case)
-end
-for _, case in ipairs(successes) do row("after a success: " .. case[1], nil, succeeding(case)) end
+for _, case in ipairs(failures) do row("after a failure: " .. case[1], case.code or "busy", case, true) end
+for _, case in ipairs(successes) do row("after a success: " .. case[1], nil, case, false) end
 return list

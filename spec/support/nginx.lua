@@ -20,6 +20,7 @@
 -- Instead of all these, `text` may be a function of the server (its `port`, its `directory`) that returns the whole
 -- configuration.
 local socket = require "socket"
+local free_port = require "spec.support.servers.server".free_port
 local process = require "spec.support.process"
 local until_true = require "spec.support.until"
 
@@ -75,13 +76,7 @@ function server:get(path, seconds) return self:begin(path):finish(seconds) end
 
 -- The server ----------------------------------------------------------------------------------------------------------
 
-local function contents(path)
-  local file = io.open(path)
-  if not file then return "" end
-  local text = file:read("*a") or "" -- the process may just have ended
-  file:close()
-  return text
-end
+local function contents(path) return process.contents(path) or "" end -- the process may just have ended
 
 -- Whether the recorded process still runs; a later process of the same number does not count.
 local function alive(self, pid)
@@ -252,13 +247,6 @@ local function configuration(self, options)
   return (text:gsub("{PORT}", values.port))
 end
 
-local function free_port()
-  local probe = assert(socket.bind("127.0.0.1", 0))
-  local _, port = probe:getsockname()
-  probe:close()
-  return tonumber(port)
-end
-
 -- Stops it when this process has ended, also by SIGKILL.
 local function keep(self)
   process.shell("bash", "-c", process.LAUNCH, "launch", "sh", "-c", [[
@@ -268,16 +256,12 @@ local function keep(self)
   ]], "sh", tostring(process.id()), self.directory)
 end
 
--- Sockets of LuaSocket are not close-on-exec: nginx would inherit our connections and keep them open.
-local LAUNCH = [[
-  for fd in /proc/$$/fd/*; do fd=${fd##*/}; [ "$fd" -le 2 ] || eval "exec $fd>&-"; done
-  PATH=$PATH:/usr/sbin exec nginx -p "$1" -c "$1/nginx.conf" -e "$1/error.log" </dev/null]]
-
 local function launch(self, options)
   local file = assert(io.open(self.directory .. "/nginx.conf", "w"))
   file:write(options.text and options.text(self) or configuration(self, options))
   file:close()
-  return pcall(process.shell, "bash", "-c", LAUNCH, "launch", self.directory)
+  return pcall(process.shell, "bash", "-c", process.LAUNCH, "launch", "sh", "-c", [[
+    PATH=$PATH:/usr/sbin exec nginx -p "$1" -c "$1/nginx.conf" -e "$1/error.log" </dev/null]], "sh", self.directory)
 end
 
 --- Starts a server, and waits until it serves.

@@ -151,25 +151,31 @@ end
 local occupant = {}
 occupant.__index = occupant
 
---- Holds slot i without the library, on a connection of its own to the given address or $AMQP_URL.
+--- Holds a queue as other software would, on a connection of its own to the given address or $AMQP_URL; it does not
+-- notify waiters when it releases.
 --     occupant:await_looks(3)  waits until clients have probed it three more times, by publishing
---     occupant:asked()         whether a client has probed it once more by now
---     occupant:release()
-function stage.occupy(name, i, url)
-  local self = setmetatable({ channel = stage.client(url):channel(), queue = stage.holder(name, i) }, occupant)
-  assert(self.channel:call{ method = "queue.declare", queue = self.queue, exclusive = true, auto_delete = true,
-    arguments = { ["x-queue-type"] = "classic", ["x-max-length"] = 0, ["x-overflow"] = "drop-head" } })
-  assert(self.channel:call{ method = "basic.consume", queue = self.queue, no_ack = true })
+--     occupant:asked(seconds)  the next message to it, if one arrives within so many seconds (0)
+--     occupant:release()       occupant:abort(), as if it were killed
+function stage.occupy_queue(queue, url)
+  local self = setmetatable({ channel = stage.client(url):channel(), queue = queue }, occupant)
+  assert(self.channel:call{ method = "queue.declare", queue = queue, exclusive = true, auto_delete = true,
+    arguments = SLOT.arguments })
+  assert(self.channel:call{ method = "basic.consume", queue = queue, no_ack = true })
   return self
 end
+
+--- Holds slot i so.
+function stage.occupy(name, i, url) return stage.occupy_queue(stage.holder(name, i), url) end
 
 function occupant:await_looks(n)
   for _ = 1, n do assert(self.channel:await("basic.deliver", 20)) end
 end
 
-function occupant:asked() return self.channel:delivered() ~= nil end
+function occupant:asked(seconds) return self.channel:delivered(seconds) end
 
 function occupant:release() assert(self.channel:call{ method = "queue.delete", queue = self.queue }) end
+
+function occupant:abort() self.channel.client:abort() end
 
 -- Results -----------------------------------------------------------------------------------------------------------
 

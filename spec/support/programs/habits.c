@@ -3,57 +3,25 @@
  *
  * Tests the promises that amqplocks.h makes for all of its functions: habits NAME, of a semaphore of two slots. Exits
  * with 0, or prints the line of the failed check. */
-#include <amqplocks.h>
+#include "program.h"
 #include <poll.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-#define CHECK(what) ((what) ? (void)0 : (fprintf(stderr, "line %d: " #what "\n", __LINE__), _exit(1)))
 
 #define THREADS 4
 #define ROUNDS 5
 
 static const char *name;
 
-static al_session *connect_with(int heartbeat) {
-  char why[AL_MESSAGE_SIZE];
-  al_settings settings;
-  al_settings_init(&settings);
-  CHECK(!al_settings_url(&settings, "amqp://a@b@c", why) && why[0]);
-  CHECK(!al_settings_url(&settings, "amqp://a,b", why) && why[0]);
-  CHECK(!al_native_new_list(&settings, 0));
-  al_settings_init(&settings);
-  CHECK(al_settings_url(&settings, getenv("AMQP_URL"), why));
-  if (heartbeat > 0) settings.heartbeat = heartbeat;
-  al_session *session = al_native_new(&settings);
-  memset(&settings, 'x', sizeof settings); /* the session has its own copy */
-  CHECK(session);
-  return session;
-}
-
-static al_session *connect_new(void) { return connect_with(0); }
-
-static al_op *await(al_session *session, al_op *op) {
-  CHECK(op);
-  while (!al_op_done(op)) al_native_wait(session, op);
-  return op;
-}
-
 static al_lock *take(al_session *session, al_semaphore *semaphore) {
-  al_op *op = await(session, al_semaphore_acquire(semaphore, NULL));
-  al_lock *lock = al_op_lock(op);
-  CHECK(lock && !al_op_lock(op)); /* once */
-  al_op_drop(op);
+  al_lock *lock = succeed(session, al_semaphore_acquire(semaphore, NULL));
+  CHECK(lock);
   return lock;
 }
 
 /* Waits until another client can acquire every slot. */
 static void none_is_held(void) {
-  al_session *other = connect_new();
+  al_session *other = connect_with(0);
   al_semaphore *semaphore = al_semaphore_new(other, name, NULL);
   al_lock *one = take(other, semaphore), *two = take(other, semaphore);
   al_lock_drop(one);
@@ -66,6 +34,10 @@ static void none_is_held(void) {
 static void bad_text(void) {
   char why[AL_MESSAGE_SIZE];
   al_settings settings;
+  al_settings_init(&settings);
+  CHECK(!al_settings_url(&settings, "amqp://a@b@c", why) && why[0]);
+  CHECK(!al_settings_url(&settings, "amqp://a,b", why) && why[0]);
+  CHECK(!al_native_new_list(&settings, 0));
   for (int i = 0; i < 3; i++) {
     al_settings_init(&settings);
     CHECK(al_settings_url(&settings, getenv("AMQP_URL"), why) && al_settings_check(&settings, why));
@@ -143,13 +115,11 @@ static void early_drops(al_session *session) {
   memset(text, 'x', sizeof text - 1);
   al_op *op = al_semaphore_acquire(semaphore, NULL);
   al_semaphore_drop(semaphore);
-  al_lock *lock = al_op_lock(await(session, op));
-  al_op_drop(op);
+  al_lock *lock = succeed(session, op);
   CHECK(lock && al_lock_held(lock, al_system_now()) == AL_OK);
   al_op *release = al_lock_release(lock);
   al_lock_drop(lock);
-  CHECK(al_op_code(await(session, release)) == AL_OK);
-  al_op_drop(release);
+  succeed(session, release);
   op = al_semaphore_acquire(semaphore = al_semaphore_new(session, name, NULL), NULL);
   al_op_drop(await(session, op)); /* with a lock in it that nobody fetched */
   op = al_semaphore_acquire(semaphore, NULL);
@@ -160,7 +130,7 @@ static void early_drops(al_session *session) {
 
 /* An operation that waits is brought to its end by the library's own thread, and its caller only looks. */
 static void only_looks(al_session *session) {
-  al_session *waits = connect_new();
+  al_session *waits = connect_with(0);
   al_semaphore *semaphore = al_semaphore_new(session, name, NULL),
                *same = al_semaphore_new(waits, name, NULL);
   al_lock *one = take(session, semaphore), *two = take(session, semaphore);
@@ -196,12 +166,10 @@ static void descriptor(al_session *session) {
   al_lock *lock = take(session, semaphore);
   struct pollfd one = {.fd = al_native_pollfd(session), .events = POLLIN};
   CHECK(one.fd >= 0 && poll(&one, 1, 0) == 0 && al_native_timeout(session) == AL_NEVER);
-  al_session *administrator = connect_new();
+  al_session *administrator = connect_with(0);
   al_admin_options once;
   al_admin_options_init(&once);
-  al_op *revoke = await(administrator, al_admin_revoke(administrator, name, al_lock_slot(lock), &once));
-  CHECK(al_op_code(revoke) == AL_OK);
-  al_op_drop(revoke);
+  succeed(administrator, al_admin_revoke(administrator, name, al_lock_slot(lock), &once));
   al_session_drop(administrator);
   CHECK(poll(&one, 1, 10000) == 1 &&
         al_lock_revoked(lock)); /* by the session's own thread: no call was made */
@@ -224,10 +192,7 @@ static void away(al_session *session) {
   }
   sleep(4); /* two to three heartbeat intervals without a sign would end the connection */
   al_lock_drop(one);
-  al_lock *lock = al_op_lock(await(other, waits));
-  CHECK(lock);
-  al_op_drop(waits);
-  al_lock_drop(lock);
+  al_lock_drop(succeed(other, waits));
   al_semaphore_drop(same);
   al_session_drop(other);
   al_lock_drop(two);
@@ -252,9 +217,7 @@ static void fork_child(al_session *session) {
     _exit(0);
   }
   CHECK(waitpid(child, &status, 0) == child && status == 0);
-  al_op *verify = await(session, al_lock_verify(lock));
-  CHECK(al_op_code(verify) == AL_OK);
-  al_op_drop(verify);
+  succeed(session, al_lock_verify(lock));
   al_lock_drop(lock);
   al_semaphore_drop(semaphore);
 }
@@ -314,7 +277,7 @@ static void *sharer(void *unused) {
 
 static void share(void) {
   pthread_t threads[THREADS];
-  shared = connect_new();
+  shared = connect_with(0);
   both_slots = al_semaphore_new(shared, name, NULL);
   al_lock_drop(take(shared, both_slots)); /* this connects */
   for (int i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, sharer, NULL) == 0);
@@ -328,7 +291,7 @@ int main(int argc, char **argv) {
   name = argv[1];
   nothing_to_drop();
   bad_text();
-  al_session *session = connect_new();
+  al_session *session = connect_with(0);
   renewed_settings();
   early_drops(session);
   news(session);

@@ -2,17 +2,11 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * What a program in C does with the library, step by step, as its output tells: interface WHAT NAME, of a mutex. */
-#include <amqplocks.h>
+#include "program.h"
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
-
-#define CHECK(what) ((what) ? (void)0 : (fprintf(stderr, "line %d: " #what "\n", __LINE__), _exit(1)))
 
 #define ROUNDS 20
 #define ENOUGH 5 /* rounds: this many must go well, as the machine may be busy in the others */
@@ -25,15 +19,10 @@ static void say(const char *text) {
   fflush(stdout);
 }
 
-static void begin(const char *name, int heartbeat) {
-  char why[AL_MESSAGE_SIZE];
-  al_settings settings;
-  al_settings_init(&settings);
-  CHECK(al_settings_url(&settings, getenv("AMQP_URL"), why));
-  settings.heartbeat = heartbeat;
-  session = al_native_new(&settings);
+static void begin(const char *name) {
+  session = connect_with(60);
   mutex = al_mutex_new(session, name, NULL);
-  CHECK(session && mutex);
+  CHECK(mutex);
 }
 
 static al_lock *take(void) {
@@ -191,7 +180,7 @@ static void descriptors(void) {
   waits_with(NULL);
   al_session *own = session;
   al_mutex *held = mutex;
-  begin(al_lock_name(lock), 60);
+  begin(al_lock_name(lock));
   al_op *op = al_mutex_acquire(mutex, NULL); /* which waits, as the other session has it */
   char reason[AL_MESSAGE_SIZE];
   while (al_op_waiting(op, reason) < 0) al_native_wait(session, op);
@@ -271,7 +260,7 @@ static void waits_blocking(void) {
   al_session_drop(session);
   al_mutex_drop(mutex);
   setenv("AMQP_URL", "amqp://127.0.0.1:1", 1);
-  begin("none", 60);
+  begin("none");
   CHECK(al_op_wait(session, al_session_open(session), message) == AL_UNREACHABLE);
   CHECK(!al_acquire_wait(session, al_mutex_acquire(mutex, NULL), &code, message) && code == AL_UNREACHABLE);
   told_nothing(); /* the operations have told it */
@@ -307,7 +296,7 @@ int main(int count, char **arguments) {
   } all[] = {{"patient", patient}, {"give up", give_up},       {"descriptors", descriptors},
              {"idle", idle},       {"blocking", waits_blocking}, {"guard", guard}};
   CHECK(count == 3);
-  begin(arguments[2], 60);
+  begin(arguments[2]);
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     if (strcmp(all[i].what, arguments[1]) != 0) continue;
     all[i].run();

@@ -11,21 +11,14 @@
  *
  * Each takes the one slot of a semaphore, prints the number of living children and their ids, and waits until it is
  * ended. The children wait until they are ended, too. */
-#include <amqplocks.h>
-#include <dlfcn.h>
+#include "program.h"
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-#define CHECK(what) ((what) ? (void)0 : (fprintf(stderr, "line %d: " #what "\n", __LINE__), _exit(1)))
 
 #define SESSIONS 300 /* of at least two descriptors each */
 
@@ -47,11 +40,8 @@ static void fork_child(void) {
 }
 
 #ifndef STATIC
-/* The program's functions take precedence over those of libc, also in rabbitmq-c. */
 int socket(int domain, int type, int protocol) {
-  int (*real)(int, int, int);
-  *(void **)&real = dlsym(RTLD_NEXT, "socket");
-  int fd = real(domain, type, protocol);
+  int fd = REAL(int, socket, int, int, int)(domain, type, protocol);
   if (is_opening_due && domain != AF_UNIX) {
     is_opening_due = false;
     fork_child();
@@ -60,48 +50,24 @@ int socket(int domain, int type, int protocol) {
 }
 
 int close(int fd) {
-  int (*real)(int);
   struct stat what;
-  *(void **)&real = dlsym(RTLD_NEXT, "close");
   if (is_closing_due && fstat(fd, &what) == 0 && S_ISSOCK(what.st_mode)) {
     is_closing_due = false;
     fork_child();
   }
-  return real(fd);
+  return REAL(int, close, int)(fd);
 }
 #endif
-
-static al_session *connect_new(void) {
-  char why[AL_MESSAGE_SIZE];
-  al_settings settings;
-  al_settings_init(&settings);
-  CHECK(al_settings_url(&settings, getenv("URL"), why));
-  if (getenv("CA")) snprintf(settings.ca, sizeof settings.ca, "%s", getenv("CA"));
-  settings.heartbeat = 60;
-  al_session *session = al_native_new(&settings);
-  CHECK(session);
-  return session;
-}
-
-static al_op *await(al_session *session, al_op *op) {
-  CHECK(op);
-  while (!al_op_done(op)) al_native_wait(session, op);
-  if (al_op_code(op) != AL_OK) fprintf(stderr, "%s\n", al_op_message(op));
-  CHECK(al_op_code(op) == AL_OK);
-  return op;
-}
 
 static al_lock *take(al_session *session, const char *name) {
   al_semaphore *semaphore = al_semaphore_new(session, name, NULL);
   CHECK(semaphore);
-  al_lock *lock = al_op_lock(await(session, al_semaphore_acquire(semaphore, NULL)));
-  CHECK(lock);
-  return lock;
+  return succeed(session, al_semaphore_acquire(semaphore, NULL));
 }
 
 /* A dropped session ends without connection.close. */
 static void take_and_drop(const char *name) {
-  al_session *session = connect_new();
+  al_session *session = connect_with(60);
   take(session, name);
   is_closing_due = is_mode("while_closing");
   al_session_drop(session);
@@ -138,14 +104,14 @@ static void fill_descriptors(void) {
 
 static void open_many(void) {
   for (int i = 0; i < SESSIONS; i++) {
-    al_session *session = connect_new();
-    al_op_drop(await(session, al_session_open(session)));
+    al_session *session = connect_with(60);
+    succeed(session, al_session_open(session));
     CHECK(al_native_pollfd(session) >= 0);
   }
 }
 
 int main(int argc, char **argv) {
-  CHECK(argc == 3);
+  CHECK(argc == 3 && setenv("AMQP_URL", getenv("URL"), 1) == 0);
   mode = argv[1];
   signal(SIGCHLD, SIG_DFL);
   setvbuf(stdout, NULL, _IONBF, 0);
@@ -153,7 +119,7 @@ int main(int argc, char **argv) {
   if (is_mode("while_closing")) take_and_drop(argv[2]);
   if (is_mode("threads")) take_while_forking(argv[2]);
   if (is_mode("many")) open_many();
-  al_session *session = connect_new();
+  al_session *session = connect_with(60);
   take(session, argv[2]);
   if (is_mode("full")) fill_descriptors();
   if (children == 0) fork_child();

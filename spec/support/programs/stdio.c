@@ -6,17 +6,11 @@
  *     stdio before NAME       they are closed when it starts
  *     stdio meanwhile NAME    another thread closes them just before rabbitmq-c opens its socket
  *
- * It takes a slot of a semaphore. It exits with 0, or with the line number of the failed check. */
-#include <amqplocks.h>
-#include <dlfcn.h>
+ * It takes a slot of a semaphore, and exits with 0. */
+#include "program.h"
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <unistd.h>
-
-#define CHECK(what) ((what) ? (void)0 : _exit(__LINE__))
 
 static bool is_due; /* the next socket() finds them closed */
 
@@ -24,15 +18,12 @@ static void close_standard(void) {
   for (int fd = 0; fd <= 2; fd++) close(fd);
 }
 
-/* The program's function takes precedence over that of libc, also in rabbitmq-c. */
 int socket(int domain, int type, int protocol) {
-  int (*real)(int, int, int);
-  *(void **)&real = dlsym(RTLD_NEXT, "socket");
   if (is_due && domain != AF_UNIX) {
     is_due = false;
     close_standard();
   }
-  return real(domain, type, protocol);
+  return REAL(int, socket, int, int, int)(domain, type, protocol);
 }
 
 /* Checks that no descriptor with one of these numbers can be written to. */
@@ -45,31 +36,18 @@ static void write_everywhere(void) {
   }
 }
 
-/* Waits for an operation and drops it; returns the lock, if the operation acquires one. */
-static al_lock *carry_out(al_session *session, al_op *op) {
-  CHECK(op);
-  while (!al_op_done(op)) al_native_wait(session, op);
-  CHECK(al_op_code(op) == AL_OK);
-  al_lock *lock = al_op_lock(op);
-  al_op_drop(op);
-  return lock;
-}
-
 int main(int argc, char **argv) {
-  char why[AL_MESSAGE_SIZE];
-  al_settings settings;
-  al_settings_init(&settings);
-  CHECK(argc == 3 && al_settings_url(&settings, getenv("AMQP_URL"), why));
+  CHECK(argc == 3);
   is_due = strcmp(argv[1], "meanwhile") == 0;
   if (!is_due) close_standard();
-  al_session *session = al_native_new(&settings);
-  CHECK(session && al_native_pollfd(session) > 2); /* before anything is connected */
+  al_session *session = connect_with(0);
+  CHECK(al_native_pollfd(session) > 2); /* before anything is connected */
   al_semaphore *semaphore = al_semaphore_new(session, argv[2], NULL);
-  al_lock *lock = carry_out(session, al_semaphore_acquire(semaphore, NULL));
+  al_lock *lock = succeed(session, al_semaphore_acquire(semaphore, NULL));
   CHECK(lock && !is_due);
   write_everywhere();
-  carry_out(session, al_lock_verify(lock));
-  carry_out(session, al_lock_release(lock));
+  succeed(session, al_lock_verify(lock));
+  succeed(session, al_lock_release(lock));
   al_lock_drop(lock);
   al_semaphore_drop(semaphore);
   al_session_drop(session);
