@@ -43,7 +43,7 @@ local function beside(make)
 end
 
 -- Both tables: title, what is prepared, what the one client acquires and what the other one tries.
--- `third`: what a third client holds, of the name with this ending; `count` of the one, `tried` of the other; `timeout`.
+-- `third`: what a third client holds, of the name with the ending `of`; `count` of the one, `tried` of the other.
 local failures = {
   { "several locks, with a mutex", nothing, beside(mutex), mutex, third = mutex, of = "-z" },
   { "several locks, with a fast mutex", nothing, beside(fast), fast, third = mutex, of = "-z" },

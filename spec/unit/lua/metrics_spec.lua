@@ -51,6 +51,10 @@ describe("metrics", function()
     assert.same({ 'amqplocks_revoked_total{kind="mutex",name="db"} 1' }, lines(text, "^amqplocks_revoked"))
     assert.equal('amqplocks_hold_seconds_count{kind="mutex",name="db"} 2', lines(text, "hold_seconds_count")[1])
     assert.matches('amqplocks_info{version="%d+%.%d+%.%d+"} 1\n', text)
+    for _, what in ipairs{ "up", "down", "up", "blocked", "unblocked" } do m.observe{ what = what, link = "holder" } end
+    assert.same({ 'amqplocks_connection_up{link="holder"} 1' }, lines(m.text(), "^amqplocks_connection"))
+    assert.same({ 'amqplocks_opened_total{link="holder"} 2' }, lines(m.text(), "^amqplocks_opened"))
+    assert.same({ 'amqplocks_blocked{link="holder"} 0' }, lines(m.text(), "^amqplocks_blocked"))
   end)
 
   it("ignore events, and count codes, kinds and links, that they do not know", function()
@@ -78,46 +82,32 @@ describe("metrics", function()
     assert.matches(" 1$", lines(m.text(), "^amqplocks_lost")[1])
   end)
 
-  it("count connections", function()
-    local m = metrics.new()
-    for _, what in ipairs{ "up", "down", "up", "blocked", "unblocked" } do m.observe{ what = what, link = "holder" } end
-    local text = m.text()
-    assert.same({ 'amqplocks_connection_up{link="holder"} 1' }, lines(text, "^amqplocks_connection"))
-    assert.same({ 'amqplocks_opened_total{link="holder"} 2' }, lines(text, "^amqplocks_opened"))
-    assert.same({ 'amqplocks_blocked{link="holder"} 0' }, lines(text, "^amqplocks_blocked"))
-  end)
-
-  it("have at most a hundred names, and the label that is chosen for one", function()
-    local m = metrics.new()
-    for i = 1, 150 do m.observe(lock("revoked", { name = "job-" .. i })) end
-    m.observe(lock("revoked", { name = "job-7" }))
-    local all = lines(m.text(), "^amqplocks_revoked")
-    assert.equal(101, #all)
-    local other = lines(m.text(), '^amqplocks_revoked.*"other"')
-    local seventh = lines(m.text(), '^amqplocks_revoked.*"job%-7"')
-    assert.same({ 'amqplocks_revoked_total{kind="mutex",name="other"} 50' }, other)
-    assert.same({ 'amqplocks_revoked_total{kind="mutex",name="job-7"} 2' }, seventh)
-    m = metrics.new{ label = function(name) return (name:gsub("%d+", "N")) end }
-    for i = 1, 150 do m.observe(lock("revoked", { name = "job-" .. i })) end
-    assert.same({ 'amqplocks_revoked_total{kind="mutex",name="job-N"} 150' }, lines(m.text(), "^amqplocks_revoked"))
-  end)
-
-  it("escape labels", function()
-    local m = metrics.new()
+  it("have at most a hundred names, escaped, and the label that is chosen for one", function()
+    local function revoked(m, pattern) return lines(m.text(), "^amqplocks_revoked" .. (pattern or "")) end
+    local m, chosen = metrics.new(), metrics.new{ label = function(name) return (name:gsub("%d+", "N")) end }
     m.observe(lock("revoked", { name = 'a"b\\c\nd' }))
-    assert.same({ [[amqplocks_revoked_total{kind="mutex",name="a\"b\\c\nd"} 1]] }, lines(m.text(), "^amqplocks_rev"))
+    assert.same({ [[amqplocks_revoked_total{kind="mutex",name="a\"b\\c\nd"} 1]] }, revoked(m))
+    for i = 1, 150 do
+      m.observe(lock("revoked", { name = "job-" .. i }))
+      chosen.observe(lock("revoked", { name = "job-" .. i }))
+    end
+    m.observe(lock("revoked", { name = "job-7" }))
+    assert.equal(101, #revoked(m))
+    assert.same({ 'amqplocks_revoked_total{kind="mutex",name="other"} 51' }, revoked(m, '.*"other"'))
+    assert.same({ 'amqplocks_revoked_total{kind="mutex",name="job-7"} 2' }, revoked(m, '.*"job%-7"'))
+    assert.same({ 'amqplocks_revoked_total{kind="mutex",name="job-N"} 150' }, revoked(chosen))
   end)
 
   it("may be kept by nginx-lua-prometheus, where a worker tells of its connections", function()
     local calls = {}
-    local function metric(name)
+    local function make(_, name)
       local function note(act)
-        return function(_, value, labels) table.insert(calls, ("%s %s %s %s"):format(name, act, value,
-          table.concat(labels, "/"))) end
+        return function(_, value, labels)
+          table.insert(calls, ("%s %s %s %s"):format(name, act, value, table.concat(labels, "/")))
+        end
       end
       return { inc = note "inc", set = note "set", observe = note "observe" }
     end
-    local function make(_, name) return metric(name) end
     local watch -- of the connections of an nginx worker
     package.loaded["amqplocks.nginx.links"] = { watch = function(fn) watch = fn end }
     local m = metrics.new()

@@ -2,7 +2,8 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- The callback on_lost: which function is called, when, and how often, with connections to a world of
--- amqplocks.testing. spec/broker/on_lost_spec.lua has losses at a real broker.
+-- amqplocks.testing. spec/broker/on_lost_spec.lua has losses at a real broker, which a wait, a release, the end of a
+-- block or close finds.
 local amqplocks = require "amqplocks"
 local testing = require "amqplocks.testing"
 
@@ -58,15 +59,6 @@ describe("on_lost", function()
     were_told(a, c)
   end)
 
-  it("is called by the next call that may wait when it was lost before, before that waits", function()
-    local lock, other = take "a", take "b"
-    lose(lock)
-    assert.is_false(lock:held())
-    were_told()
-    wait(function() were_told(lock) end)
-    assert.is_true(other:held())
-  end)
-
   -- Drivers of event loops fetch the number of alerts, too.
   it("is called by the next call that waits if the log raised an error when the loss was to be told", function()
     local lock = take "a"
@@ -78,23 +70,6 @@ describe("on_lost", function()
     conn._driver.log = nil
     wait()
     were_told(lock)
-  end)
-
-  it("is called once where the end of its scope finds a loss, with what held() said before", function()
-    for i, find in ipairs{
-      function(lock) assert.equal("lost", select(3, lock:release())) end,
-      function(lock) getmetatable(lock).__close(lock) end,
-      function() conn:close() end,
-    } do
-      local lock = take "a"
-      lose(lock)
-      local _, message = lock:held()
-      find(lock)
-      lock:release()
-      assert.same({ i, { lock = lock, code = "lost", message = message } }, { #told, told[i] })
-    end
-    conn:close()
-    assert.equal(3, #told)
   end)
 
   it("is called once by with's release; also where that cannot say that the lock was not lost", function()
