@@ -97,7 +97,6 @@ describe("a holder", function ()
     assert.same(ONCE, news(peer))
     assert.is_false((peer:acquire("images")):revoked())
   end)
-
 end)
 
 describe("asking a holder to let go", function ()

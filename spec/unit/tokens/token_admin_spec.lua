@@ -109,50 +109,35 @@ describe("an administrator of permits", function ()
     end)
   end)
 
-  describe("removing", function ()
-    it("does not take the pulse's answer for its own, where channels are so short that they share one", function ()
-      local peer = Peer.open(nil, { heartbeat = 10 }, { channel_max = 3 })
-      local lock, claim = peer:acquire("films")
-      local op = peer.session:administer_tokens("remove", "images", { wait = 60 }, 1)
-      local mutex = peer.holder:claim(scene.MUTEX)
-      local release = lock:release()
-      peer.holder:delete("films-1-B", claim.channel)
-      assert.is_true(peer:result(release))
-      peer.holder:grant(mutex)
-      scene.looks(peer, { permits = 0, marks = 5, consumers = 1, order = { 2, 1 } })
-      local permits = scene.collects(peer, PERMITS, 1):consumes()
-      assert.equal(1, permits.channel)
-      permits:looks(0, 1)
-      local other = peer:acquire "songs"
-      permits:keeps_looking(6, 0, 1)
-      peer.holder:expect("basic.qos", { channel = 1, prefetch_count = 1 })
-      permits:deliver_some(1)
-      permits:goes_on(MARKS):consumes()
-      permits:asks()
-      permits:deliver_some(1)
-      local settled = permits:acknowledges(2)
-      permits:say{ method = "queue.declare-ok", queue = MARKS, message_count = 0, consumer_count = 1 }
-      permits:say{ method = "basic.qos-ok" } -- the pulse's
-      peer:pass(0.2)
-      peer.holder:silent()
-      settled()
-      peer.prober:ignore() -- heartbeats
-      gives(peer, op, mutex, 4, permits)
-      assert.is_true(other:held())
-    end)
-
-    it("waits for those that lie ready and have not come yet", function ()
-      local peer, op, _, permits = collects(2, "remove", 2, {}, { permits = 2, marks = 5, consumers = 3 })
-      permits:looks(2, 3)
-      peer.holder:silent()
-      permits:deliver_some(1)
-      permits:looks(1, 3)
-      permits:looks_again(1, 3)
-      permits:deliver_some(1)
-      permits:goes_on(MARKS)
-      op:drop()
-    end)
-
+  it("removing does not take the pulse's answer for its own, where they share a channel", function ()
+    local peer = Peer.open(nil, { heartbeat = 10 }, { channel_max = 3 })
+    local lock, claim = peer:acquire("films")
+    local op = peer.session:administer_tokens("remove", "images", { wait = 60 }, 1)
+    local mutex = peer.holder:claim(scene.MUTEX)
+    local release = lock:release()
+    peer.holder:delete("films-1-B", claim.channel)
+    assert.is_true(peer:result(release))
+    peer.holder:grant(mutex)
+    scene.looks(peer, { permits = 0, marks = 5, consumers = 1, order = { 2, 1 } })
+    local permits = scene.collects(peer, PERMITS, 1):consumes()
+    assert.equal(1, permits.channel)
+    permits:looks(0, 1)
+    local other = peer:acquire "songs"
+    permits:keeps_looking(6, 0, 1)
+    peer.holder:expect("basic.qos", { channel = 1, prefetch_count = 1 })
+    permits:deliver_some(1)
+    permits:goes_on(MARKS):consumes()
+    permits:asks()
+    permits:deliver_some(1)
+    local settled = permits:acknowledges(2)
+    permits:say{ method = "queue.declare-ok", queue = MARKS, message_count = 0, consumer_count = 1 }
+    permits:say{ method = "basic.qos-ok" } -- the pulse's
+    peer:pass(0.2)
+    peer.holder:silent()
+    settled()
+    peer.prober:ignore() -- heartbeats
+    gives(peer, op, mutex, 4, permits)
+    assert.is_true(other:held())
   end)
 
   it("resizing says so when permits are missing that nobody is seen to hold", function ()
@@ -164,29 +149,18 @@ describe("an administrator of permits", function ()
     assert.is_truthy(news(peer):find('"images" lacks 2 of 3 permits', 1, true))
   end)
 
-  describe("destroying", function ()
-    it("deletes what is there, permits first, whoever holds or takes marks", function ()
-      for _, seen in ipairs{ { permits = 1, marks = 3, consumers = 2, takers = 1 }, { permits = 1 }, { marks = 1 } } do
-        local peer, op, mutex = begins("destroy", nil, { wait = not seen.permits and 3 or nil }, seen)
-        if seen.permits then scene.deletes(peer, mutex, PERMITS)() end
-        if seen.marks then scene.deletes(peer, mutex, MARKS)() end
-        gives(peer, op, mutex, true)
-      end
-    end)
-
-    it("waits for all there are, if some are lost and nobody else consumes", function ()
-      for _, marks in ipairs{ 2, false } do
-        local peer, op, mutex, permits = collects(65535, "destroy", nil, { wait = 60 },
-          { permits = 1, marks = marks or nil, consumers = 1 })
-        permits:deliver_some(1)
-        permits:looks(0, 1)
-        permits:looks_again(0, 1)
-        permits:looks_again(1, 0)
-        permits:looks_again(0, 0)
-        permits:deletes_all(mutex, not marks)
-        gives(peer, op, mutex, true)
-      end
-    end)
+  it("destroying waits for all there are, if some are lost and nobody else consumes", function ()
+    for _, marks in ipairs{ 2, false } do
+      local peer, op, mutex, permits = collects(65535, "destroy", nil, { wait = 60 },
+        { permits = 1, marks = marks or nil, consumers = 1 })
+      permits:deliver_some(1)
+      permits:looks(0, 1)
+      permits:looks_again(0, 1)
+      permits:looks_again(1, 0)
+      permits:looks_again(0, 0)
+      permits:deletes_all(mutex, not marks)
+      gives(peer, op, mutex, true)
+    end
   end)
 
   describe("repairing", function ()
@@ -201,32 +175,6 @@ describe("an administrator of permits", function ()
       permits:returns()()
       gives(peer, op, mutex, count, permits)
     end
-
-    it("throws away what is one too many", function ()
-      local peer, op, mutex, permits = repair{ permits = 4, marks = 2, consumers = 1 }
-      permits:deliver_some(2)
-      permits:asks()
-      permits:deliver_some(1)
-      permits:throws(3)
-      permits:sees(1, 1)
-      permits:deliver(nil)
-      permits:throws(4)
-      permits:looks(0, 1)
-      ends(peer, op, mutex, permits, 2)
-    end)
-
-    it("throws away the second with the same id, and makes another once one is certainly missing", function ()
-      local peer, op, mutex, permits = repair{ permits = 3, marks = 3 }
-      permits:deliver(scene.permit(7))
-      permits:deliver(scene.permit(8))
-      permits:deliver(scene.permit(7))
-      permits:asks()
-      permits:throws(3)
-      permits:sees(0, 0)
-      permits:keeps_looking(2, 0, 0)
-      scene.makes_another(peer)
-      ends(peer, op, mutex, permits, 3)
-    end)
 
     it("takes only ids of ours for ids", function ()
       local same = { { message_id = ("%016x"):format(7) }, { type = "amqplocks.permit" },
