@@ -4,8 +4,6 @@
 local Peer = require "spec.support.peer"
 local scene = require "spec.unit.admin.admin_scene"
 
-local unpack = table.unpack or unpack
-
 local slots, begin, deletes, declares = scene.slots, scene.begin, scene.deletes, scene.declares
 
 describe("an administrator", function ()
@@ -39,19 +37,6 @@ describe("an administrator", function ()
     gives(op, mutex, 2)
   end)
 
-  it("declares a bell and slots that are durable, the bell classic, slots as told, which keep nothing", function ()
-    for _, kind in ipairs{ "classic", "quorum" } do
-      peer = Peer.open()
-      begin(peer, "create", 1, { queue_type = kind }, {})
-      scene.finds_bell(peer)
-      local durable = { durable = true, exclusive = false, auto_delete = false, no_wait = false, queue = "images-bell" }
-      assert.same({ ["x-queue-type"] = "classic" }, peer.holder:expect("queue.declare", durable).arguments)
-      durable.queue = "images-1-A"
-      assert.same({ ["x-queue-type"] = kind, ["x-max-length"] = 0, ["x-overflow"] = "drop-head" },
-        peer.holder:expect("queue.declare", durable).arguments)
-    end
-  end)
-
   it("declares slots upwards, and waits for answers before it declares many more", function ()
     local op, mutex = begin(peer, "create", 40, {}, {})
     scene.finds_bell(peer, 0)
@@ -68,116 +53,40 @@ describe("an administrator", function ()
     gives(op, mutex, 40)
   end)
 
-  -- The rule, the action, its amount and options, the slots that exist (1 to 3), those deleted and declared,
-  -- the tokens in the bell (0; false: there is none), those published (as many as slots declared), and the result.
+  -- The rule, the action, its amount, the result, the slots that exist (1 to 3), those deleted and declared,
+  -- the tokens in the bell (0; false: there is none), and those published (as many as slots declared).
   for _, row in ipairs{
-    { "adds at the end", "add", 2, declares = slots(4, 5), 5 },
     { "adds behind a slot whose node is down", "add", 1, exists = { "images-1-A", ["images-2-A"] = "down" },
       declares = slots(3), 3 },
     { "removes from the end, one answer after the other", "remove", 2, deletes = slots(3, 2), 1 },
-    { "destroys what there is", "destroy", nil, exists = slots(2, 5), deletes = slots(5, 2), true },
     { "resizes a bell that lacks tokens: finishes what another began", "resize", 3, bell = 1, tokens = 2, 3 },
-    { "resizes over a gap, both ways at once", "resize", 4, exists = slots(1, 3, 6, 7), deletes = slots(7, 6),
-      declares = slots(2, 4), bell = 2, 4 },
     { "creates with the tokens that are left of a semaphore that is gone", "create", 3, exists = {},
       declares = slots(1, 2, 3), bell = 2, tokens = 1, 3 },
-    { "repairs a gap by making what is missing", "repair", nil, exists = slots(1, 4, 6), declares = slots(2, 3, 5),
-      bell = 2, tokens = 4, 6 },
     { "repairs a bell that has lost tokens, with one for each free slot", "repair", nil, bell = 1, tokens = 1,
       exists = { "images-1-A", "images-1-B", "images-2-A", "images-3-A" }, 3 },
     { "repairs a bell that is gone", "repair", nil, bell = false, tokens = 3, 3 },
-    { "looks for strays as far as told, past empty windows", "remove", 1, { overshoot = 100 }, exists = slots(1, 100),
-      deletes = slots(100, 1), 0 },
   } do
     it(row[1], function ()
-      local has_options = type(row[4]) == "table"
-      local result = has_options and row[5] or not has_options and row[4]
-      local is_all = result == 0 or result == true
-      local op, mutex = begin(peer, row[2], row[3], has_options and row[4] or {}, row.exists or slots(1, 2, 3))
-      if row.deletes then deletes(peer, mutex, row.deletes, is_all) end
-      if not is_all then declares(peer, mutex, row.declares or {}, row.bell, row.tokens) end
-      gives(op, mutex, result)
+      local op, mutex = begin(peer, row[2], row[3], {}, row.exists or slots(1, 2, 3))
+      if row.deletes then deletes(peer, mutex, row.deletes) end
+      declares(peer, mutex, row.declares or {}, row.bell, row.tokens)
+      gives(op, mutex, row[4])
     end)
   end
 
-  -- The other reasons are in slot_plan_spec.
-  for _, row in ipairs{
-    { "create", 5, slots(1, 2, 3), "exists", '"images" has 3 slots', "resize(5)" },
-    { "add", 1, slots(1, 40), "conflict", '"images-40-A" exists', "repair()" },
-    { "add", 65535, slots(1), "limit", "65536", "65535" },
-  } do
-    it(("changes nothing where it must not %s: %s"):format(row[1], row[4]), function ()
-      local op, mutex = begin(peer, row[1], row[2], {}, row[3])
-      fails(op, mutex, unpack(row, 4))
-    end)
-  end
-
-  describe("about to delete", function ()
-    it("finds an exclusive queue by a slot's name, and deletes nothing", function ()
-      local op, mutex = begin(peer, "resize", 1, {}, slots(1, 2, 3))
-      local channel = peer.holder:opened()
-      for _, queue in ipairs(slots(3, 2)) do
-        peer.holder:expect("queue.declare", { queue = queue, passive = true, channel = channel })
-      end
-      peer.holder:declared(channel, "images-3-A")
-      peer.holder:refuse(channel, 405, "RESOURCE_LOCKED", "queue.declare")
-      fails(op, mutex, "squatted", '"images-2-A"')
-    end)
-
-    it("does not shrink by a slot whose node is down", function ()
-      local exists = { "images-1-A", "images-2-A", ["images-3-A"] = "down" }
-      local op, mutex = begin(peer, "remove", 1, {}, exists)
-      peer.holder:again(slots(3), exists)
-      peer.holder:expect("queue.delete", { queue = "images-3-A", channel = mutex.channel })
-      peer.holder:refuse(mutex.channel, 404, "NOT_FOUND - home node 'rabbit@other' of durable queue 'images-3-A' in "
-        .. "vhost '/' is down or inaccessible", "queue.delete")
-      peer:failed(op, "unavailable", '"images-3-A"', "is down", "resize(2) finishes")
-    end)
-  end)
-
-  it("asks on the holder while the broker reads no publishers", function ()
-    peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
-    local op, mutex = scene.starts(peer, "create", 1)
-    peer.holder:grant(mutex)
-    peer.holder:barrier()
-    local asked = 0
-    while asked < 48 or peer.holder:next() == "channel.close-ok" do
-      local method = peer.holder:next()
-      if method == "channel.open" then
-        peer.holder:opened()
-      elseif method == "channel.close-ok" then
-        peer.holder:expect(method)
-      else
-        local channel = peer.holder:expect("queue.declare", { passive = true }).channel
-        peer.holder:send{ channel = channel, method = "channel.close", reply_code = 404,
-          reply_text = "NOT_FOUND - no queue", class_id = 50, method_id = 10 }
-        asked = asked + 1
-      end
-    end
-    declares(peer, mutex, slots(1), 0, 0)
-    gives(op, mutex, 1)
-    assert.is_truthy(news():find('"images-bell" lacks tokens', 1, true))
+  it("about to delete does not shrink by a slot whose node is down", function ()
+    local exists = { "images-1-A", "images-2-A", ["images-3-A"] = "down" }
+    local op, mutex = begin(peer, "remove", 1, {}, exists)
+    peer.holder:again(slots(3), exists)
+    peer.holder:expect("queue.delete", { queue = "images-3-A", channel = mutex.channel })
+    peer.holder:refuse(mutex.channel, 404, "NOT_FOUND - home node 'rabbit@other' of durable queue 'images-3-A' in "
+      .. "vhost '/' is down or inaccessible", "queue.delete")
+    peer:failed(op, "unavailable", '"images-3-A"', "is down", "resize(2) finishes")
   end)
 
   describe("repairing a bell that an older version made, a quorum queue", function ()
     local QUORUM = "PRECONDITION_FAILED - inequivalent arg 'x-queue-type' for queue 'images-bell' in vhost '/': "
       .. "received 'classic' but current is 'quorum'"
-
-    it("makes it anew while no slot is held: with a token for each slot", function ()
-      local op, mutex = begin(peer, "repair", nil, { queue_type = "quorum" }, slots(1, 2, 4))
-      assert.are_not.equal(mutex.channel, scene.finds_bell(peer, 1, 0, QUORUM))
-      peer.holder:expect("queue.delete", { queue = "images-bell", channel = mutex.channel, if_unused = false,
-        if_empty = false })
-      peer.holder:silent()
-      peer.holder:deleted(mutex.channel)
-      assert.same({ ["x-queue-type"] = "classic" }, peer.holder:expect("queue.declare", { queue = "images-bell",
-        passive = false, durable = true, channel = mutex.channel }).arguments)
-      peer.holder:expect("queue.declare", { queue = "images-3-A", channel = mutex.channel })
-      peer.holder:declared(mutex.channel, "images-bell")
-      peer.holder:declared(mutex.channel, "images-3-A")
-      scene.rings(peer, 4)
-      gives(op, mutex, 4)
-    end)
 
     for _, case in ipairs{ { "a slot is held", { "images-1-A", "images-1-B", "images-3-A" }, 0, 1, "1 slots held" },
       { "somebody waits at it", slots(1, 3), 2, 2, "2 consumers" } } do

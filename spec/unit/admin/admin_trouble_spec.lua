@@ -4,8 +4,6 @@
 local Peer = require "spec.support.peer"
 local scene = require "spec.unit.admin.admin_scene"
 
-local unpack = table.unpack or unpack
-
 local slots, begin, leaves = scene.slots, scene.begin, scene.leaves
 
 describe("an administrator in trouble", function ()
@@ -59,22 +57,6 @@ describe("an administrator in trouble", function ()
       peer.prober:silent()
     end)
 
-    it("is lost with its connection " .. step, function ()
-      local op, _, finish = prepare()
-      peer.holder:down()
-      fails(op, finish, "lost", "connection reset by peer")
-    end)
-
-    it("is unreachable when the broker does not answer it in time " .. step .. ", and gives the mutex back", function ()
-      local op, _, finish = prepare()
-      peer:pass(4.9)
-      assert.is_false(op:done())
-      peer:pass(0.2)
-      fails(op, finish, "unreachable", "did not answer within 5 s")
-      peer.holder:expect("queue.delete", { queue = "images-admin" })
-      peer.holder:silent()
-    end)
-
     it("that is abandoned " .. step .. " gives the mutex back, and another one waits for that", function ()
       local op, mutex, _, queue = prepare()
       op:drop()
@@ -99,27 +81,6 @@ describe("an administrator in trouble", function ()
       if before == 0 then peer.prober:down("timed out") end
       peer:failed(op, "unreachable", "timed out")
       leaves(peer, mutex)
-    end
-  end)
-
-  it("refused a declare or delete: the queue named, the mutex's name freed", function ()
-    for _, case in ipairs{
-      { 406, "PRECONDITION_FAILED - inequivalent arg 'x-max-length'", "conflict" },
-      { 406, "PRECONDITION_FAILED - cannot declare queue: queue limit in vhost '/' (1) is reached", "limit" },
-      { 541, "INTERNAL_ERROR", "unreachable" },
-    } do
-      local reply, text, code = unpack(case)
-      for step, method in pairs{ ["between declares"] = "queue.declare", ["between two deletes"] = "queue.delete" } do
-        peer = Peer.open()
-        local op, mutex, finish, queue = steps[step]()
-        peer.holder:refuse(mutex.channel, reply, text, method)
-        fails(op, finish, code, ('queue "%s": %s'):format(queue, text))
-        if method == "queue.declare" then
-          peer.holder:delete("images-admin")
-          peer.session:administer("resize", "images", {}, 2)
-          peer.holder:claim("images-admin")
-        end
-      end
     end
   end)
 

@@ -198,18 +198,6 @@ describe("asking a holder to let go", function ()
       peer:failed(op, "blocked", "slot 3")
     end)
 
-    it("is refused where publishing is, and permitted again later", function ()
-      for _ = 1, 2 do
-        local op = revoking()
-        peer.prober:refuse(asks(B3)[1].channel, 403, "ACCESS_REFUSED - write access refused", "basic.publish")
-        peer:failed(op, "refused", 'holders in "images"', "write access refused")
-        peer.holder:silent()
-      end
-      local op = revoking()
-      sees_behind_barrier(B3, B3) -- on the connection that asks, as nothing is denied any more
-      assert.is_true(peer:result(op))
-    end)
-
     it("is over in its time when there is no connection, or the broker does not answer", function ()
       peer = Peer.new(nil, { timeout = 60 })
       local op = revoking{ timeout = 2 }
@@ -250,17 +238,6 @@ describe("asking a holder to let go", function ()
       peer:failed(op, "timeout", 'still held in "images" after 4 s: slot 3; its holder was asked to release it')
     end)
 
-    it("only looks under an alarm, and says so in the end", function ()
-      alarm()
-      local op = revoking{ wait = 2 }
-      peer:live(2, function ()
-        if peer.holder:next() ~= "nothing" then sees_holder() end
-      end)
-      peer:failed(op, "timeout", "slot 3; no holder is known to have been asked to release it, as the " ..
-        "broker reads no publishers (memory or disk alarm)")
-      peer.prober:silent()
-    end)
-
     it("can be abandoned behind the barrier", function ()
       local op = revoking{ wait = 10 }
       asks(B3, {})
@@ -272,16 +249,6 @@ describe("asking a holder to let go", function ()
       peer:pass(5)
       peer.prober:silent()
       assert.equal("open", peer.prober:state())
-    end)
-
-    it("asks all of a list of slots, if that is wanted", function ()
-      local op = peer.session:wait_released("images", { revoke = true, timeout = 3 }, { 2, 3 })
-      asks({ "images-2-B", "images-3-B" }, B3)
-      peer:pass(3)
-      peer:failed(op, "timeout", "after 3 s: slot 3; holders were asked to release them")
-      peer.prober:ignore()
-      peer.session:wait_released("images", {}, { 3 })
-      assert.is_nil(peer.prober:probes()[1].properties.type)
     end)
 
     it("lists so many slots, and asks so many holders, as there is room to tell", function ()
@@ -334,12 +301,6 @@ describe("asking a holder to let go", function ()
         peer.holder:refuse(look.channel, 405, "RESOURCE_LOCKED - another's", "queue.declare")
       end
       peer:failed(op, "blocked", "slot 3 2" .. DONE)
-    end)
-
-    it("does not happen when nothing was removed", function ()
-      local op, mutex = begin(peer, "resize", 3, { revoke = true, wait = 5 }, slots(1, 2, 3))
-      scene.finds_bell(peer, 3)
-      scene.gives(peer, op, mutex, 3)
     end)
   end)
 end)
