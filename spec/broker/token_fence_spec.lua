@@ -79,20 +79,6 @@ describe("the fencing token of a permit", function ()
     end
   end)
 
-  it("is counted for each permit alone, whose id tells them apart", function ()
-    local name, last, count = semaphore(3), {}, 0
-    local from = tokens(name)
-    for _ = 1, 20 do
-      local held = { take(from), take(from), take(from) }
-      for _, lock in ipairs(held) do
-        if not last[lock.permit] then count = count + 1 end
-        last[lock.permit] = grows(lock.fence, last[lock.permit] or 0)
-      end
-      for _, lock in ipairs(held) do assert(lock:release()) end
-    end
-    assert.equal(3, count)
-  end)
-
   it("is larger after a holder was killed", function ()
     local name, last = semaphore(1), 0
     for _ = 1, 3 do
@@ -219,23 +205,6 @@ describe("a permit without a fencing token", function ()
       scene.until_consumers(client.shared(), name, 0)
     end)
   end
-
-  it("is had by a waiter that does not require one, when one that does has refused it", function ()
-    local name = foreign{ OLD }
-    local raw, other = scene.taker(name):served(), process.start()
-    other:run("sem = assert(require('amqplocks').connect()):token_semaphore((...), { queue_type = 'quorum' })", name)
-    local fenced = process.start()
-    fenced:run([[
-      sem = assert(require("amqplocks").connect()):token_semaphore((...), { queue_type = "quorum", fenced = true })
-    ]], name)
-    fenced:begin "return select(3, sem:acquire{ timeout = 20 })"
-    scene.until_consumers(client.shared(), name, 2)
-    other:begin "lock = assert(sem:acquire{ timeout = 20 }) return lock.fence == nil and lock:held()"
-    scene.until_consumers(client.shared(), name, 3)
-    raw:release()
-    assert.equal("conflict", fenced:finish())
-    assert.is_true(other:finish())
-  end)
 
   it("of version 0.1.0 gets one by the repair of a quorum semaphore, or by resize to none and back", function ()
     local name, raw = semaphore(2), client.shared()

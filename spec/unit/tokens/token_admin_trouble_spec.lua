@@ -12,10 +12,10 @@ local PERMITS, MARKS, MUTEX = scene.PERMITS, scene.MARKS, scene.MUTEX
 -- Each is told up to one of its stops: the core has asked for something, and the peer has not answered yet. A stop has:
 --   finish    what the message says would finish what was begun; false: nothing was
 --   waits     the link on which an answer is waited for
---   undo      what is undone besides the mutex: a list of frames on the holder, or on the prober
+--   open      channels on that link that are closed when the action ends
 --   mints     the messages under way
 --   queue     the queue that is declared or deleted; asked: by which method
---   collector
+-- The story so far has `one`, the collector while its channel is open, and `has_some` while that has to give back.
 
 local stop = coroutine.yield
 
@@ -33,8 +33,7 @@ local function begin(peer, action, amount, options, seen)
   peer.holder:expect("queue.declare", { passive = true, queue = PERMITS, channel = one })
   local two = peer.holder:opened()
   peer.holder:expect("queue.declare", { passive = true, queue = MARKS, channel = two })
-  stop(s, { at = "reading the ledger", finish = false, waits = "holder",
-    undo = { { "channel.close", one }, { "channel.close", two } } })
+  stop(s, { at = "reading the ledger", finish = false, waits = "holder", open = { one, two } })
   for i, channel in ipairs{ one, two } do
     local queue, ready = i == 1 and PERMITS or MARKS, i == 1 and seen.permits or i == 2 and seen.marks
     if ready then
@@ -47,66 +46,56 @@ local function begin(peer, action, amount, options, seen)
   return s
 end
 
-local function tries(peer, s, finish, undo)
+local function tries(peer, s, finish)
   local probes = peer.prober:probes()
-  stop(s, { at = "trying to publish", finish = finish, waits = "prober", mints = probes, tries = true, undo = undo })
+  stop(s, { at = "trying to publish", finish = finish, waits = "prober", mints = probes, tries = true })
   peer.prober:answer(probes, { MUTEX })
 end
 
-local function barrier(peer, s, finish, undo)
+local function barrier(peer, s, finish)
   local opened = peer.prober:next() == "channel.open" and peer.prober:opened()
   local channel = peer.prober:expect("queue.declare", { exclusive = true, channel = opened or nil }).channel
   peer.prober:expect("queue.delete", { channel = channel })
-  stop(s, { at = "passing the barrier", finish = finish, waits = "prober", undo = undo,
-    prober_undo = { { "channel.close", channel } } })
+  stop(s, { at = "passing the barrier", finish = finish, waits = "prober", open = { channel } })
   peer.prober:declared(channel, "scratch")
   peer.prober:deleted(channel)
 end
 
-local function mints(peer, s, what, count, finish, undo)
+local function mints(peer, s, what, count, finish)
   local confirm, messages = scene["publishes_" .. what](peer, count)
-  stop(s, { at = "publishing " .. what, finish = finish, waits = "prober", mints = messages, undo = undo })
+  stop(s, { at = "publishing " .. what, finish = finish, waits = "prober", mints = messages })
   confirm()
 end
 
-local function on_mutex(peer, s, verb, queue, finish, undo, refused)
+local function on_mutex(peer, s, verb, queue, finish, refused)
   local _, answer = scene[verb](peer, s.mutex, queue)
   answer = answer or _
   stop(s, { at = verb .. " " .. queue, finish = finish, refused = refused, waits = "holder", queue = queue,
-    asked = verb == "declares" and "queue.declare" or "queue.delete", undo = undo })
+    asked = verb == "declares" and "queue.declare" or "queue.delete" })
   answer()
 end
 
--- What is undone of a collector, by its state.
-local function closes(one) return { { "channel.close", one.channel } } end
-
-local function gives_back(one)
-  local undo = { { "basic.cancel", one.channel }, { "basic.nack", one.channel }, { "channel.close", one.channel } }
-  if one.other then table.insert(undo, 1, { "basic.cancel", one.channel }) end
-  return undo
-end
-
 -- Leaves the mutex, and then a collector that has thrown something away.
-local function leaves(peer, s, finish, one)
+local function leaves(peer, s, finish)
   peer.holder:expect("queue.delete", { queue = MUTEX, channel = s.mutex.channel })
-  stop(s, { at = "leaving", finish = finish, waits = "holder", is_left = true, undo = one and closes(one) })
+  stop(s, { at = "leaving", finish = finish, waits = "holder", is_left = true })
   peer.holder:deleted(s.mutex.channel)
-  if not one then return end
-  stop(s, { at = "staying", finish = finish, is_left = true, stays = true, undo = closes(one) })
-  one:lingers()
+  if not s.one then return end
+  stop(s, { at = "staying", finish = finish, is_left = true, stays = true })
+  s.one:lingers()
 end
 
 -- Collects so many; another look is under way then. It may have some from another queue in hand.
 local function collects(peer, s, queue, room, count, finish, hand)
   local one = hand and hand:goes_on(queue) or scene.collects(peer, queue, room)
   if hand then one:say{ method = "queue.declare-ok", queue = PERMITS, message_count = 0, consumer_count = 1 } end
-  stop(s, { at = "beginning to collect from " .. queue, finish = finish, waits = "holder", undo = closes(one),
-    collector = one, consuming = true })
+  s.one, s.has_some = one, false
+  stop(s, { at = "beginning to collect from " .. queue, finish = finish, waits = "holder", consuming = true })
   one:consumes()
   peer.holder:expect("queue.declare", { passive = true, queue = queue, channel = one.channel })
+  s.has_some = true
   for i = 1, count do
-    stop(s, { at = ("collecting, with %d in hand, from %s"):format(i - 1, queue), finish = finish, waits = "holder",
-      undo = gives_back(one), collector = one })
+    stop(s, { at = ("collecting, with %d in hand, from %s"):format(i - 1, queue), finish = finish, waits = "holder" })
     one:deliver_some(1)
   end
   return one
@@ -123,8 +112,8 @@ end
 local function settles(peer, s, one, method, fields, finish, is_looking)
   one:ends(method, fields)
   peer.holder:expect("basic.qos")
-  stop(s, { at = method .. " in " .. one.queue, finish = finish, waits = "holder", undo = closes(one),
-    collector = one })
+  s.has_some = false
+  stop(s, { at = method .. " in " .. one.queue, finish = finish, waits = "holder" })
   if is_looking then one:say{ method = "queue.declare-ok", queue = one.queue, consumer_count = 1 } end
   one:say{ method = "basic.qos-ok" }
 end
@@ -150,7 +139,7 @@ function stories.create(peer)
   on_mutex(peer, s, "declares", MARKS, RESIZE:format(2))
   barrier(peer, s, RESIZE:format(2))
   mints(peer, s, "marks", 2, RESIZE:format(2))
-  on_mutex(peer, s, "declares", PERMITS, BOTH:format(2), nil, RESIZE:format(2))
+  on_mutex(peer, s, "declares", PERMITS, BOTH:format(2), RESIZE:format(2))
   barrier(peer, s, BOTH:format(2))
   mints(peer, s, "permits", 2, REPAIR)
   leaves(peer, s, DONE)
@@ -169,7 +158,7 @@ function stories.remove(peer)
   local s = begin(peer, "remove", 2, {}, { permits = 3, marks = 5, consumers = 2 })
   local one = collects(peer, s, PERMITS, 2, 2, false)
   acknowledges(peer, s, collects(peer, s, MARKS, 2, 2, false, one), BOTH:format(3), true)
-  leaves(peer, s, BOTH:format(3), one)
+  leaves(peer, s, BOTH:format(3))
 end
 
 function stories.remove_too_many(peer)
@@ -178,14 +167,17 @@ function stories.remove_too_many(peer)
   looked(peer, one, 0, 4)
   settles(peer, s, one, "basic.nack", { delivery_tag = 0, multiple = true, requeue = true }, false)
   peer.holder:expect("channel.close", { channel = one.channel })
+  s.one = nil
   leaves(peer, s, false)
 end
 
 function stories.empty(peer)
   local s = begin(peer, "resize", 0, {}, { permits = 2, marks = 2 })
   local one = collects(peer, s, PERMITS, 2, 2, false)
-  on_mutex(peer, s, "deletes", PERMITS, DESTROY, closes(one))
+  s.has_some = false -- the queue goes with it
+  on_mutex(peer, s, "deletes", PERMITS, DESTROY)
   peer.holder:expect("channel.close", { channel = one.channel })
+  s.one = nil
   on_mutex(peer, s, "deletes", MARKS, DESTROY)
   leaves(peer, s, DONE)
 end
@@ -193,20 +185,22 @@ end
 function stories.repair(peer)
   local s = begin(peer, "repair", nil, {}, { permits = 1, marks = 2 })
   local one = finds_one(peer, s, 3)
-  tries(peer, s, false, gives_back(one))
-  barrier(peer, s, false, gives_back(one))
-  mints(peer, s, "permits", 1, REPAIR, gives_back(one))
+  tries(peer, s, false)
+  barrier(peer, s, false)
+  mints(peer, s, "permits", 1, REPAIR)
   one:returns()()
+  s.one, s.has_some = nil, false
   leaves(peer, s, DONE)
 end
 
 function stories.renew(peer)
   local s = begin(peer, "repair", nil, { queue_type = "quorum" }, { permits = 1, marks = 2 })
   local one = finds_one(peer, s, 3)
-  tries(peer, s, false, gives_back(one))
-  barrier(peer, s, false, gives_back(one))
+  tries(peer, s, false)
+  barrier(peer, s, false)
   acknowledges(peer, s, one, REPAIR)
   one:lingers()
+  s.one = nil
   mints(peer, s, "permits", 2, REPAIR)
   leaves(peer, s, DONE)
 end
@@ -216,11 +210,11 @@ function stories.adopt(peer)
   tries(peer, s, false)
   local one = finds_one(peer, s, 65535)
   acknowledges(peer, s, one, RESIZE:format(2))
-  on_mutex(peer, s, "declares", MARKS, BOTH:format(2), closes(one), RESIZE:format(2))
-  barrier(peer, s, BOTH:format(2), closes(one))
-  mints(peer, s, "marks", 2, BOTH:format(2), closes(one))
-  mints(peer, s, "permits", 2, REPAIR, closes(one))
-  leaves(peer, s, REPAIR, one)
+  on_mutex(peer, s, "declares", MARKS, BOTH:format(2), RESIZE:format(2))
+  barrier(peer, s, BOTH:format(2))
+  mints(peer, s, "marks", 2, BOTH:format(2))
+  mints(peer, s, "permits", 2, REPAIR)
+  leaves(peer, s, REPAIR)
 end
 
 -- Tells a story up to its n-th stop. Returns the peer, the story so far, and the stop; nil for that: it is over before.
@@ -245,7 +239,7 @@ local function at_every_stop(what, matters, test)
       local n = 1
       local peer, s, at = tell(story, n)
       while at do
-        if matters(at) then
+        if matters(at, s) then
           local fine, problem = pcall(test, peer, s, at)
           if not fine then error(("%s, %s: %s"):format(story, at.at, tostring(problem)), 0) end
           met = met + 1
@@ -258,27 +252,35 @@ local function at_every_stop(what, matters, test)
   end)
 end
 
-local function undone(link, frames)
-  for _, frame in ipairs(frames or {}) do
-    local undo = link:expect(frame[1], { channel = frame[2] })
-    if frame[1] == "basic.nack" then
-      assert.same({ 0, true, true }, { undo.delivery_tag, undo.multiple, undo.requeue })
+-- All that a link writes from now on gives something back, or closes a channel. Returns a set of the methods, and of
+-- the channels that are closed.
+local function undoes(link)
+  local done = {}
+  while link:next() ~= "nothing" do
+    local frame = link:expect(link:next())
+    done[frame.method] = true
+    if frame.method == "queue.delete" then
+      assert.equal(MUTEX, frame.queue)
+    elseif frame.method == "basic.nack" then
+      assert.same({ 0, true, true }, { frame.delivery_tag, frame.multiple, frame.requeue })
+    elseif frame.method == "channel.close" then
+      done[frame.channel] = true
+    else
+      assert.equal("basic.cancel", frame.method)
     end
   end
+  return done
 end
 
 -- Whatever was under way is undone, and nothing else is written, then or later.
 local function ends(peer, s, at, mutex_is_gone)
-  undone(peer.prober, at.prober_undo)
-  undone(peer.holder, at.undo)
-  if not mutex_is_gone and not at.is_left then
-    peer.holder:expect("queue.delete", { queue = MUTEX, channel = s.mutex.channel })
-  end
-  for _, link in ipairs{ peer.holder, peer.prober } do
-    link:silent()
-    if link:state() == "open" and at.mints and link.role == "prober" then
-      for _, message in ipairs(at.mints) do link:send(link.ack(message)) end
-    end
+  local done = { holder = undoes(peer.holder), prober = undoes(peer.prober) }
+  assert.equal(not mutex_is_gone and not at.is_left, done.holder["queue.delete"] or false)
+  assert.equal(s.has_some or false, done.holder["basic.nack"] or false)
+  if s.one then assert.is_true(done.holder[s.one.channel]) end
+  for _, channel in ipairs(at.open or {}) do assert.is_true(done[at.waits][channel]) end
+  if at.mints and peer.prober:state() == "open" then
+    for _, message in ipairs(at.mints) do peer.prober:send(peer.prober.ack(message)) end
   end
   peer:pass(1)
   peer.holder:silent()
@@ -309,8 +311,7 @@ describe("an administrator of permits in trouble", function ()
     peer.holder:down("timed out")
     if at.is_left and not at.stays then return end
     fails(peer, s, at, has_mutex(at) and "lost" or "unreachable", "timed out")
-    undone(peer.prober, at.prober_undo)
-    peer.prober:silent()
+    undoes(peer.prober)
   end)
 
   it("has its result otherwise", function ()
@@ -331,7 +332,7 @@ describe("an administrator of permits in trouble", function ()
   for _, row in ipairs{
     { "loses the connection that publishes", function (at) return at.waits == "prober" end, function (prober, at)
       prober:down("timed out")
-      at.prober_undo = nil
+      at.open = nil
     end, "unreachable", "timed out" },
     { "meets an alarm", function (at) return at.waits == "prober" end, function (prober)
       prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
@@ -374,38 +375,36 @@ describe("an administrator of permits in trouble", function ()
     fails(peer, s, at, "conflict", ('queue "%s": %s'):format(at.queue, text))
     if peer.holder:next() == "channel.open" then peer.holder:opened() end
     peer.holder:delete(MUTEX) -- its channel is gone, but maybe not itself
-    undone(peer.holder, at.undo)
-    peer.holder:silent()
+    undoes(peer.holder)
   end)
 
-  local function has_some(at) return at.collector and not at.consuming end
+  local function has_some(_, s) return s.one and s.has_some end
 
   at_every_stop("has a queue deleted under it from which it collects", has_some, function (peer, s, at)
-    for i = 1, at.collector.other and 2 or 1 do
+    for i = 1, s.one.other and 2 or 1 do
       if i == 2 then peer, s, at = tell(at.story, at.n) end
-      local one = at.collector
+      local one = s.one
       one:say{ method = "basic.cancel", consumer_tag = i == 2 and one.other or one.tag, no_wait = true }
       peer.holder:expect("channel.close", { channel = one.channel })
       fails(peer, s, at, "lost", i == 2 and PERMITS or one.queue, "deleted")
-      at.undo = nil
+      s.one, s.has_some = nil, false
       ends(peer, s, at)
     end
   end)
 
-  at_every_stop("has what it collected taken by the broker", has_some, function (peer, s, at)
-    peer.holder:refuse(at.collector.channel, 406, "PRECONDITION_FAILED - delivery acknowledgement timed out")
-    local longest_held = at.collector.other and PERMITS or at.collector.queue
-    fails(peer, s, at, "lost", ('queue "%s"'):format(longest_held), "timed out")
-    at.undo = nil
-    ends(peer, s, at)
-  end)
-
-  at_every_stop("may not read", function (at) return at.consuming end, function (peer, s, at)
-    peer.holder:refuse(at.collector.channel, 403, "for a reason", "basic.consume")
-    fails(peer, s, at, "refused", at.collector.queue, "for a reason")
-    at.undo = nil
-    ends(peer, s, at)
-  end)
+  -- The broker closes the collector's channel: the stops at which it matters, and why.
+  for _, row in ipairs{
+    { "has what it collected taken by the broker", has_some, 406, "PRECONDITION_FAILED - timed out", "lost" },
+    { "may not read", function (at) return at.consuming end, 403, "ACCESS_REFUSED", "refused" },
+  } do
+    at_every_stop(row[1], row[2], function (peer, s, at)
+      local queue = row[5] == "lost" and s.one.other and PERMITS or s.one.queue
+      peer.holder:refuse(s.one.channel, row[3], row[4], row[5] == "refused" and "basic.consume" or nil)
+      fails(peer, s, at, row[5], ('queue "%s"'):format(queue), row[4])
+      s.one, s.has_some = nil, false
+      ends(peer, s, at)
+    end)
+  end
 
   it("has the queue deleted under it, and sees that when it looks", function ()
     local peer = scene.open()
