@@ -79,11 +79,9 @@ function scene.publishes_marks(peer, count)
   return function () peer.prober:answer(marks, { scene.MARKS }) end, marks
 end
 
-local ids = {}
-
 --- Every permit has an id of its own, and a base: the time in microseconds, or this number.
 function scene.publishes_permits(peer, count, base)
-  local permits = published(peer, scene.PERMITS, count, "amqplocks.permit")
+  local permits, ids = published(peer, scene.PERMITS, count, "amqplocks.permit"), {}
   for _, permit in ipairs(permits) do
     assert.matches("^%x+$", permit.id)
     assert.equal(16, #permit.id)
@@ -91,7 +89,6 @@ function scene.publishes_permits(peer, count, base)
     ids[permit.id] = true
     assert.is_true(math.abs(permit.properties.headers["x-amqplocks-base"] - (base or peer:wall() * 1e6)) < 2)
   end
-  ids = {}
   return function () peer.prober:answer(permits, { scene.PERMITS }) end, permits
 end
 
