@@ -7,7 +7,7 @@
 local fences = require "spec.unit.acquire.fence_scene"
 local scene = require "spec.unit.locks.rwlock_scene"
 
-local MUTEX, FENCE, MAKER, UNFINISHED = "db-mutex", "db-mutexfence", "db-mutexfence-maker", "db-mutexfence-unfinished"
+local MUTEX, FENCE, UNFINISHED = "db-mutex", "db-mutexfence", "db-mutexfence-unfinished"
 local NO_UNFINISHED = "NOT_FOUND - no queue 'db-mutexfence-unfinished' in vhost '/'"
 local BASE, TRIES = fences.BASE, fences.TRIES
 
@@ -153,19 +153,6 @@ describe("the fencing token of a mutex", function ()
   end)
 
   describe("where there is no fence", function ()
-    it("is not had where a queue of other software has the name of the maker's: squatted", function ()
-      local op, claim = begins()
-      fence.is_absent()
-      fence.connects(peer.maker)
-      local channel = peer.maker:opened()
-      peer.maker:expect("queue.declare", { channel = channel, queue = MAKER })
-      peer.maker:refuse(channel, 405, "RESOURCE_LOCKED - cannot obtain exclusive access to it", "queue.declare")
-      channel = peer.maker:opened()
-      peer.maker:expect("queue.declare", { channel = channel, queue = MAKER, passive = true })
-      peer.maker:declared(channel, MAKER)
-      fails(op, claim, "squatted", MAKER, "not exclusive")
-    end)
-
     it("begins anew, on another connection, if that of the maker is lost", function ()
       local op, claim = publishes()
       peer.maker:down()
@@ -182,17 +169,6 @@ describe("the fencing token of a mutex", function ()
       peer.maker:send{ channel = 0, method = "connection.blocked", reason = "memory" }
       fails(op, claim, "blocked", FENCE)
       assert.equal("down", peer.maker:state())
-    end)
-
-    it("is not had if the message does not last: conflict", function ()
-      local op, claim, published = publishes()
-      fence.confirm(published)
-      for i = 1, TRIES do fence.is_tried(i <= 5 and i - 1 or nil) end
-      peer:live(4, function ()
-        while peer.maker:next() == "basic.get" do fence.is_tried() end
-        return op:done()
-      end)
-      fails(op, claim, "conflict", "policy")
     end)
 
     it("is not had where a fence is deleted again and again: conflict", function ()
@@ -241,15 +217,6 @@ describe("the fencing token of a mutex", function ()
           end
         end
       end)
-
-    it("until the caller's time is over, is not had: the message says so", function ()
-      local op, claim = begins(1)
-      peer:live(2, function ()
-        if peer.fence:next() ~= "nothing" then fence.empty(peer.fence, fence.peeks(peer.fence)) end
-        return op:done()
-      end)
-      fails(op, claim, "timeout", "within 1 s: its message is in the hand of another client")
-    end)
   end)
 
   it("is not had by any acquire that waits for a connection that stays silent", function ()
@@ -303,17 +270,6 @@ describe("the fencing token of a mutex", function ()
       fails(op, claim, code, FENCE)
     end)
   end
-
-  it("is not had if it is not larger than one seen before: conflict", function ()
-    local op, claim = begins()
-    fence.draws(7)
-    has(op, claim, BASE + 8):release()
-    scene.goes(peer, claim, "db-mutexbell")
-    op = mutex:acquire(0)
-    claim = scene.shuts(peer, MUTEX)
-    fence.draws(7)
-    fails(op, claim, "conflict", tostring(BASE + 8))
-  end)
 
   it("costs no connection when it was not drawn for a minute", function ()
     local op, claim = begins()

@@ -371,15 +371,6 @@ describe("the doorbell", function ()
       peer.holder:closes(bell.channel)
     end
 
-    it("with the semaphore: whoever waits is told at once", function ()
-      local op, bell = wait(60)
-      goes(bell)
-      peer.holder:ignore()
-      peer.prober:look{}
-      peer.holder:again{ "images-1-A" }
-      peer:failed(op, "not_found")
-    end)
-
     it("alone: whoever waits looks at once, and asks for another bell", function ()
       local op, bell = wait(60)
       goes(bell)
@@ -504,63 +495,6 @@ describe("the doorbell", function ()
   end)
 
   describe("is left clean by", function ()
-    it("one who is abandoned before the bell has answered: by closing the channel", function ()
-      local op = sem:acquire(60)
-      local bell = arrives()
-      op:drop()
-      peer.holder:expect("channel.close", { channel = bell.channel })
-      peer.holder:consumed(bell)
-      deliver(bell)
-      peer.prober:ignore()
-      silent()
-    end)
-
-    it("one who is abandoned in the middle of a claim: the token goes back when the claim is undone", function ()
-      local op, bell = begin(60)
-      local token = deliver(bell)
-      peer.prober:look(ONE)
-      local claim = claims()
-      op:drop()
-      peer.holder:expect("queue.delete", { queue = "images-1-B", channel = claim.channel })
-      silent()
-      peer.holder:grant(claim)
-      silent()
-      peer.holder:deleted(claim.channel)
-      scene.returns(peer, bell, token)
-    end)
-
-    it("one who is abandoned in the middle of a claim without a token: rings if there was anything to claim",
-      function ()
-        for _, is_granted in ipairs{ true, false } do
-          open()
-          local op, bell = begin(0)
-          peer.prober:look(ONE)
-          local claim = claims()
-          op:drop()
-          peer.holder:expect("queue.delete")
-          cancels(bell)
-          cancelled(bell)
-          if is_granted then
-            peer.holder:grant(claim)
-            peer.holder:deleted(claim.channel)
-            rings()
-          else
-            is_late(claim)
-          end
-          silent()
-        end
-      end)
-
-    it("one who loses the race: it keeps its token, and looks again with it", function ()
-      local op, bell = begin(60)
-      deliver(bell)
-      peer.prober:look(ONE)
-      is_late(claims())
-      peer:pass(0.01)
-      peer.holder:silent()
-      gets(op)
-    end)
-
     it("a lock whose queue was deleted by somebody else", function ()
       local _, bell, token, claim = holds()
       ends(claim)

@@ -31,7 +31,6 @@ local function not_found(queue) return ("NOT_FOUND - no queue '%s' in vhost '/'"
 -- What claims queues, step by step: how it is begun, how its queue is found free, what is claimed then, and what
 -- remains until it is had. A mutex is claimed as a door is.
 local slot = {
-  name = "of a slot", queue = SLOT,
   begin = function (peer) return peer:semaphore("images"):acquire(0) end,
   looks = function (peer) peer.prober:look{ "images-1-A" } end,
   claims = function (peer)
@@ -42,7 +41,6 @@ local slot = {
   gets = function (peer, op) return peer:result(op) end,
 }
 local door = {
-  name = "of a door", queue = DOOR, bell = "db-rwbell",
   begin = function (peer) return peer:rwlock("db"):write(0) end,
   looks = function (peer) scene.looks(peer, DOOR, "free") end,
   claims = function (peer) return scene.claim(peer, DOOR) end,
@@ -110,7 +108,7 @@ describe("the bolt", function ()
     return look.channel
   end
 
-  local function rings(kind) if kind.bell then scene.rings(peer, kind.bell) end end
+  local function rings() scene.rings(peer, "db-rwbell") end
 
   -- Deleted, and then the bolt is opened, if it was shut.
   local function goes(claim, kind)
@@ -118,7 +116,7 @@ describe("the bolt", function ()
     if is_bolted then checks(claim) end
     peer.holder:delete(claim.queue, claim.channel)
     if is_bolted then opens(claim) end
-    if kind then rings(kind) end
+    if kind == door then rings() end
     silent()
   end
 
@@ -184,129 +182,124 @@ describe("the bolt", function ()
     acquire(slot)
   end)
 
-  for _, kind in ipairs{ slot, door } do
-    describe(kind.name, function ()
-      -- The broker tells that the bolt's consumer is one no longer: it is gone, or one before it is.
-      local function ends(claim)
-        peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag .. "-bolt",
-          no_wait = true }
-      end
+  -- The broker tells that the bolt's consumer is one no longer: it is gone, or one before it is.
+  local function ends(claim)
+    peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag .. "-bolt",
+      no_wait = true }
+  end
 
-      -- Let go of, by who has been told so: what consumes there still ends with the channel.
-      local function goes_for_good(claim)
-        checks(claim)
-        peer.holder:delete(claim.queue, claim.channel)
-        opens(claim)
-        peer.holder:closes(claim.channel)
-        rings(kind)
-        ends_clean()
-      end
+  -- Let go of, by who has been told so: what consumes there still ends with the channel.
+  local function goes_for_good(claim)
+    checks(claim)
+    peer.holder:delete(claim.queue, claim.channel)
+    opens(claim)
+    peer.holder:closes(claim.channel)
+    rings()
+    ends_clean()
+  end
 
-      -- Had, and asked for. Returns lock, claim, the operation that asks, and the channel where the answer is awaited.
-      local function verifies()
-        local lock, claim = acquire(kind)
-        local op = peer:keep(lock:verify())
-        local channel = asks_beside(claim)
-        if kind == slot then peer.prober:look{ "images-1-A" } end
-        return lock, claim, op, channel
-      end
+  -- Had, and asked for. Returns lock, claim, the operation that asks, and the channel where the answer is awaited.
+  local function verifies()
+    local lock, claim = acquire(door)
+    local op = peer:keep(lock:verify())
+    local channel = asks_beside(claim)
+    return lock, claim, op, channel
+  end
 
-      it("is shut before the declare, and opened behind the delete", function ()
-        local lock, claim = acquire(kind)
-        silent()
-        local release = lock:release()
-        goes(claim, kind)
-        assert.is_true(peer:result(release))
-        ends_clean()
-      end)
+  it("is shut before the declare, and opened behind the delete", function ()
+    local lock, claim = acquire(door)
+    silent()
+    local release = lock:release()
+    goes(claim, door)
+    assert.is_true(peer:result(release))
+    ends_clean()
+  end)
 
-      it("may end: the lock is held as long as its queue is there", function ()
-        local lock, claim = acquire(kind)
-        ends(claim)
-        local channel = asks_beside(claim)
-        assert.is_true(lock:held())
-        peer.holder:declared(channel, claim.queue)
-        assert.is_true(lock:held())
-        silent()
-        lock:drop()
-        goes_for_good(claim)
-      end)
+  it("may end: the lock is held as long as its queue is there", function ()
+    local lock, claim = acquire(door)
+    ends(claim)
+    local channel = asks_beside(claim)
+    assert.is_true(lock:held())
+    peer.holder:declared(channel, claim.queue)
+    assert.is_true(lock:held())
+    silent()
+    lock:drop()
+    goes_for_good(claim)
+  end)
 
-      it("may end while the queue is claimed, which is let go with its channel", function ()
-        local op, claim = begin(kind)
-        ends(claim)
-        replies(claim)
-        local lock = kind.gets(peer, op, claim)
-        silent()
-        lock:drop()
-        goes_for_good(claim)
-      end)
+  it("may end while the queue is claimed, which is let go with its channel", function ()
+    local op, claim = begin(door)
+    ends(claim)
+    replies(claim)
+    local lock = door.gets(peer, op, claim)
+    silent()
+    lock:drop()
+    goes_for_good(claim)
+  end)
 
-      it("ends, and the lock is lost, if it was robbed of its queue", function ()
-        local lock, claim = acquire(kind)
-        ends(claim)
-        peer.holder:refuse(asks_beside(claim), 404, not_found(claim.queue), "queue.declare")
-        assert.is_false((lock:held()))
-        peer.holder:closes(claim.channel)
-        rings(kind)
-        ends_clean()
-      end)
+  it("ends, and the lock is lost, if it was robbed of its queue", function ()
+    local lock, claim = acquire(door)
+    ends(claim)
+    peer.holder:refuse(asks_beside(claim), 404, not_found(claim.queue), "queue.declare")
+    assert.is_false((lock:held()))
+    peer.holder:closes(claim.channel)
+    rings()
+    ends_clean()
+  end)
 
-      for code, text in pairs{ [404] = not_found(kind.queue), [405] = locked(kind.queue) } do
-        it("opens when its holder, who was robbed and asks, has been told of it: " .. code, function ()
-          local lock, claim, op, channel = verifies()
-          assert.is_true(lock:held())
-          peer.holder:refuse(channel, code, text, "queue.declare")
-          assert.is_false((lock:held()))
-          peer:failed(op, "lost", text:sub(1, 80))
-          peer.holder:closes(claim.channel) -- and with it the bolt opens
-          rings(kind)
-          ends_clean()
-        end)
-      end
-
-      it("stays shut if the holder asks, and the broker refuses to say it", function ()
-        local lock, claim, op, channel = verifies()
-        peer.holder:refuse(channel, 403, denied(claim.queue), "queue.declare")
-        assert.is_true(peer:result(op))
-        assert.is_true(lock:held())
-        lock:drop()
-        goes(claim, kind)
-        ends_clean()
-      end)
-
-      it("may be opened while the holder asks", function ()
-        local lock, claim, op, channel = verifies()
-        lock:drop()
-        checks(claim)
-        peer.holder:delete(claim.queue, claim.channel)
-        opens(claim)
-        assert.is_true(op:done())
-        peer.holder:closes(channel) -- the question is not answered yet
-        rings(kind)
-        ends_clean()
-      end)
-
-      it("that another has shut, or that is gone just now, is tried again: nothing was made", function ()
-        local gone = not_found(kind.queue .. "-bolt")
-        for _, text in ipairs{ in_use(kind.queue), gone } do
-          open "3.10.8"
-          local op, lost = begin(kind)
-          refuse(lost, text, "basic.consume", text == gone and 404)
-          silent()
-          peer:pass(0.01)
-          assert.is_false(op:done())
-          kind.looks(peer)
-          local claim = kind.claims(peer)
-          replies(claim)
-          kind.gets(peer, op, claim):drop()
-          assert.same({}, news())
-          goes(claim, kind)
-          ends_clean()
-        end
-      end)
+  for code, text in pairs{ [404] = not_found(DOOR), [405] = locked(DOOR) } do
+    it("opens when its holder, who was robbed and asks, has been told of it: " .. code, function ()
+      local lock, claim, op, channel = verifies()
+      assert.is_true(lock:held())
+      peer.holder:refuse(channel, code, text, "queue.declare")
+      assert.is_false((lock:held()))
+      peer:failed(op, "lost", text:sub(1, 80))
+      peer.holder:closes(claim.channel) -- and with it the bolt opens
+      rings()
+      ends_clean()
     end)
   end
+
+  it("stays shut if the holder asks, and the broker refuses to say it", function ()
+    local lock, claim, op, channel = verifies()
+    peer.holder:refuse(channel, 403, denied(claim.queue), "queue.declare")
+    assert.is_true(peer:result(op))
+    assert.is_true(lock:held())
+    lock:drop()
+    goes(claim, door)
+    ends_clean()
+  end)
+
+  it("may be opened while the holder asks", function ()
+    local lock, claim, op, channel = verifies()
+    lock:drop()
+    checks(claim)
+    peer.holder:delete(claim.queue, claim.channel)
+    opens(claim)
+    assert.is_true(op:done())
+    peer.holder:closes(channel) -- the question is not answered yet
+    rings()
+    ends_clean()
+  end)
+
+  it("that another has shut, or that is gone just now, is tried again: nothing was made", function ()
+    local gone = not_found(DOOR .. "-bolt")
+    for _, text in ipairs{ in_use(DOOR), gone } do
+      open "3.10.8"
+      local op, lost = begin(door)
+      refuse(lost, text, "basic.consume", text == gone and 404)
+      silent()
+      peer:pass(0.01)
+      assert.is_false(op:done())
+      door.looks(peer)
+      local claim = door.claims(peer)
+      replies(claim)
+      door.gets(peer, op, claim):drop()
+      assert.same({}, news())
+      goes(claim, door)
+      ends_clean()
+    end
+  end)
 
   it("is asked for on its lock's own channel where the connection has no other one", function ()
     peer = Peer.new()
@@ -399,7 +392,7 @@ describe("the bolt", function ()
     assert.is_false(release:done())
     peer.holder:refuse(claim.channel, 404, not_found(DOOR), "queue.declare")
     assert.is_true(peer:result(release))
-    rings(door)
+    rings()
     ends_clean()
   end)
 
