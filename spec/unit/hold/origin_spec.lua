@@ -217,25 +217,5 @@ describe("a quorum permit", function ()
       closes(second, other)
       gives_back(first, taker, delivery)
     end)
-
-    for how, timeout in pairs{ timeout = 2, busy = 0, abandoned = 10 } do
-      it("that is waited for: ends by closing the channel, without a cancel: " .. how, function ()
-        local op = scene.semaphore(peer, true):acquire(timeout)
-        local taker = scene.consumes(peer)
-        scene.welcome(peer, taker)
-        ours(asks(taker))
-        peer.holder:declared(scene.looks(peer, taker), scene.QUEUE)
-        scene.asks(peer, taker)
-        scene.answer(peer, taker)
-        if how == "timeout" then peer:pass(2) end
-        if how == "abandoned" then op:drop() end
-        peer.holder:expect("channel.close", { channel = taker.channel })
-        scene.deliver(peer, taker) -- was on its way
-        peer.holder:send{ channel = taker.channel, method = "channel.close-ok" }
-        if how ~= "abandoned" then peer:failed(op, how) end
-        peer.holder:silent()
-        assert.is_true(slot:held())
-      end)
-    end
   end)
 end)
