@@ -168,6 +168,13 @@ describe("a session", function ()
     end)
   end)
 
+  it("aborting cuts closing short", function ()
+    peer:acquire("images")
+    local op = peer.session:close()
+    peer.session:abort()
+    peer:failed(op, "closed")
+  end)
+
   it("aborting writes nothing, and ends every operation and every lock", function ()
     local lock = peer:acquire("images")
     local waiting = peer:semaphore("other"):acquire()
