@@ -170,22 +170,6 @@ describe("an acquire", function ()
   end)
 
   describe("that waits", function ()
-    it("where there is no doorbell, looks as often as told, until a slot is free", function ()
-      local op = searches(ONE_HELD, nil, false, 0, 0.5)
-      suspects({ "images-1-B" })
-      local last = peer.now
-      for _ = 1, 20 do
-        peer:live(1, function () return peer.prober:next() ~= "nothing" end)
-        local gap = peer.now - last
-        assert.is_true(gap >= 0.4374 and gap <= 0.5001, "after " .. gap)
-        last = peer.now
-        peer.prober:look(ONE_HELD)
-      end
-      peer:pass(0.5)
-      peer.prober:look(ONE)
-      is_granted(op)
-    end)
-
     it("gives up at its deadline, not before, also in the middle of a look, and says how things stood", function ()
       for _, is_looking in ipairs{ false, true } do
         open()

@@ -29,22 +29,18 @@ describe("a passive probe", function ()
     return list
   end
 
-  -- The broker's answer: true is declare-ok, { code, text } closes the channel.
-  local function answer(look, with)
-    if with == true then
-      peer.holder:declared(look.channel, look.queue)
-    else
-      peer.holder:refuse(look.channel, with[1], with[2], "queue.declare")
-    end
-  end
-
   -- Answers everything asked until nothing is. `states`: queue = true or { code, text }; absent otherwise.
   local function serve(states)
     local names, looks = {}, asked()
     while #looks > 0 do
       local look = table.remove(looks, 1)
       table.insert(names, look.queue)
-      answer(look, states[look.queue] or ABSENT)
+      local state = states[look.queue] or ABSENT
+      if state == true then
+        peer.holder:declared(look.channel, look.queue)
+      else
+        peer.holder:refuse(look.channel, state[1], state[2], "queue.declare")
+      end
       for _, more in ipairs(asked()) do table.insert(looks, more) end
     end
     return names
@@ -59,23 +55,6 @@ describe("a passive probe", function ()
     assert.is_false(peer.prober:wanted())
     serve({})
     peer:failed(op, "not_found")
-  end)
-
-  it("keeps sixteen questions under way, each on a channel of its own, and asks on as they are answered", function ()
-    local op = passively(0)
-    local looks, channels = asked(), {}
-    assert.equal(16, #looks)
-    for _, look in ipairs(looks) do
-      assert.is_nil(channels[look.channel])
-      channels[look.channel] = true
-    end
-    answer(looks[3], true)
-    assert.same({ looks[3].channel }, { peer.holder:expect("queue.declare", { queue = "images-9-A" }).channel })
-    answer(looks[1], { 405, "RESOURCE_LOCKED" })
-    peer.holder:expect("channel.open", { channel = looks[1].channel })
-    peer.holder:expect("queue.declare", { queue = "images-9-B" })
-    peer.holder:silent()
-    assert.is_false(op:done())
   end)
 
   it("finds the free slot that a publishing one would", function ()
