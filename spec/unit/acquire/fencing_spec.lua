@@ -190,34 +190,32 @@ describe("the fencing token of a mutex", function ()
     end)
   end)
 
-  describe("where the fence is empty", function ()
-    it("for long, is made anew; or conflict, if its maker came to its end, as a policy may remove the message",
-      function ()
-        for _, is_unfinished in ipairs{ false, true } do
-          open()
-          local op, claim = begins()
-          local began = peer.now
-          peer:live(10, function ()
-            if peer.fence:next() ~= "nothing" then fence.empty(peer.fence, fence.peeks(peer.fence)) end
-            return op:done() or peer.maker:wanted()
-          end)
-          assert.is_true(peer.now - began >= 2.5)
-          fence.enters()
-          fence.looks(true)
-          fence.empty(peer.maker, fence.peeks(peer.maker))
-          local ask = peer.maker:expect("queue.declare", { queue = UNFINISHED, passive = true })
-          if is_unfinished then
-            peer.maker:declared(ask.channel, UNFINISHED)
-            peer.maker:delete(FENCE)
-            made_anew(op, claim)
-          else
-            peer.maker:refuse(ask.channel, 404, NO_UNFINISHED, "queue.declare")
-            fails(op, claim, "conflict", "policy", FENCE)
-            assert.equal("down", peer.maker:state())
-          end
+  it("whose fence is empty for long: is made anew; or conflict, if its maker came to its end (a policy may empty it)",
+    function ()
+      for _, is_unfinished in ipairs{ false, true } do
+        open()
+        local op, claim = begins()
+        local began = peer.now
+        peer:live(10, function ()
+          if peer.fence:next() ~= "nothing" then fence.empty(peer.fence, fence.peeks(peer.fence)) end
+          return op:done() or peer.maker:wanted()
+        end)
+        assert.is_true(peer.now - began >= 2.5)
+        fence.enters()
+        fence.looks(true)
+        fence.empty(peer.maker, fence.peeks(peer.maker))
+        local ask = peer.maker:expect("queue.declare", { queue = UNFINISHED, passive = true })
+        if is_unfinished then
+          peer.maker:declared(ask.channel, UNFINISHED)
+          peer.maker:delete(FENCE)
+          made_anew(op, claim)
+        else
+          peer.maker:refuse(ask.channel, 404, NO_UNFINISHED, "queue.declare")
+          fails(op, claim, "conflict", "policy", FENCE)
+          assert.equal("down", peer.maker:state())
         end
-      end)
-  end)
+      end
+    end)
 
   it("is not had by any acquire that waits for a connection that stays silent", function ()
     local ops = { mutex:acquire(0) }
