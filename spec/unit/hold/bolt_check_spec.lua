@@ -58,8 +58,8 @@ describe("an administrator who waits for holders", function ()
     local op = wait()
     for round = 1, 3 do
       looks(round == 1 and { [SIX] = "nack", EIGHT } or { SIX, EIGHT })
-      sees(SIX, 0)
-      sees(EIGHT, 1)
+      sees(SIX, round % 2)
+      sees(EIGHT, (round + 1) % 2)
       assert.is_false(op:done())
       peer:pass(1)
     end
@@ -107,6 +107,24 @@ describe("an administrator who waits for holders", function ()
     sees(EIGHT, 0)
     assert.is_true(peer:result(op))
     peer.prober:silent()
+  end)
+
+  it("fails with either connection", function ()
+    for _, role in ipairs{ "prober", "holder" } do
+      peer = Peer.open(nil, nil, { version = "3.10.8" })
+      local op = wait()
+      looks{ EIGHT }
+      if role == "prober" then
+        sees(EIGHT, 1)
+        peer:pass(1)
+        peer.prober:look{}
+        peer.prober:barrier()
+        peer.prober:look{}
+      end
+      peer[role]:down("timed out")
+      peer:pass(1)
+      peer:failed(op, "unreachable", "timed out")
+    end
   end)
 
   it("can be abandoned while it looks", function ()
