@@ -48,14 +48,7 @@ static void push_time(lua_State *L, int64_t time) {
 // A field that is absent is 0.
 static int64_t get(lua_State *L, int table, const char *field) {
   lua_getfield(L, table, field);
-  int64_t value = lua_isnil(L, -1) ? 0 : to_time(L, -1);
-  lua_pop(L, 1);
-  return value;
-}
-
-static bool get_bool(lua_State *L, int table, const char *field) {
-  lua_getfield(L, table, field);
-  bool value = lua_toboolean(L, -1);
+  int64_t value = lua_isnumber(L, -1) ? to_time(L, -1) : lua_toboolean(L, -1);
   lua_pop(L, 1);
   return value;
 }
@@ -65,12 +58,32 @@ static void set(lua_State *L, int table, const char *field, int64_t value) {
   lua_setfield(L, table, field);
 }
 
+static void set_list(lua_State *L, int table, const char *field, const int *list, int count) {
+  lua_newtable(L);
+  for (int i = 0; i < count; i++) {
+    push_time(L, list[i]);
+    lua_rawseti(L, -2, i + 1);
+  }
+  lua_setfield(L, table, field);
+}
+
 // The result of a plan: its code, and the words if it is not "ok".
 static int give_code(lua_State *L, al_code code, const char *words) {
   lua_pushstring(L, al_code_name(code));
   lua_pushstring(L, code == AL_OK ? NULL : words);
   return 2;
 }
+
+// get_NAME() and set_NAME() for a struct al_NAME with these fields.
+#define GET_FIELD(field) it.field = (__typeof__(it.field))get(L, table, #field);
+#define SET_FIELD(field) set(L, table, #field, (int64_t)it->field);
+#define STRUCT(name, FIELDS)                                                                                 \
+  static al_##name get_##name(lua_State *L, int table) {                                                     \
+    al_##name it = {0};                                                                                      \
+    FIELDS(GET_FIELD)                                                                                        \
+    return it;                                                                                               \
+  }                                                                                                          \
+  static void set_##name(lua_State *L, int table, const al_##name *it) { FIELDS(SET_FIELD) }
 
 // ---- random.h -------------------------------------------------------------------------------------------------------
 
@@ -112,16 +125,8 @@ static int random_below(lua_State *L) {
 
 // ---- backoff.h ------------------------------------------------------------------------------------------------------
 
-static al_backoff get_backoff(lua_State *L, int table) {
-  return (al_backoff){
-      .first = get(L, table, "first"), .most = get(L, table, "most"), .next = get(L, table, "next")};
-}
-
-static void set_backoff(lua_State *L, int table, const al_backoff *wait) {
-  set(L, table, "first", wait->first);
-  set(L, table, "most", wait->most);
-  set(L, table, "next", wait->next);
-}
+#define BACKOFF(X) X(first) X(most) X(next)
+STRUCT(backoff, BACKOFF)
 
 static void set_new_backoff(lua_State *L, int table, const char *field, const al_backoff *wait) {
   lua_newtable(L);
@@ -166,10 +171,8 @@ static int backoffs(lua_State *L) {
 
 // ---- boldness.h -----------------------------------------------------------------------------------------------------
 
-static void set_boldness(lua_State *L, int table, const al_boldness *boldness) {
-  set(L, table, "wins", (int64_t)boldness->wins);
-  set(L, table, "needed", (int64_t)boldness->needed);
-}
+#define BOLDNESS(X) X(wins) X(needed)
+STRUCT(boldness, BOLDNESS)
 
 // boldness() -> as al_boldness_init() makes it
 static int boldness_new(lua_State *L) {
@@ -178,10 +181,6 @@ static int boldness_new(lua_State *L) {
   lua_newtable(L);
   set_boldness(L, lua_gettop(L), &boldness);
   return 1;
-}
-
-static al_boldness get_boldness(lua_State *L, int table) {
-  return (al_boldness){.wins = (uint64_t)get(L, table, "wins"), .needed = (uint64_t)get(L, table, "needed")};
 }
 
 // boldness_is_enough(boldness)
@@ -205,57 +204,53 @@ static int boldness_loss(lua_State *L) { return note_boldness(L, al_boldness_not
 
 // ---- patience.h -----------------------------------------------------------------------------------------------------
 
-#define PATIENCE(X) X(poll) X(sightings) X(slighted) X(doubted_since) X(wasted_at) X(doubts_until)
+#define PATIENCE(X) X(fair) X(poll) X(sightings) X(slighted) X(doubted_since) X(wasted_at) X(doubts_until)
+STRUCT(patience, PATIENCE)
 
-static al_patience get_patience(lua_State *L, int table) {
-  al_patience patience = {.fair = get_bool(L, table, "fair")};
-#define GET(field) patience.field = (__typeof__(patience.field))get(L, table, #field);
-  PATIENCE(GET)
+static al_patience get_whole_patience(lua_State *L, int table) {
+  al_patience patience = get_patience(L, table);
   lua_getfield(L, table, "searches");
   patience.searches = get_backoff(L, lua_gettop(L));
   lua_pop(L, 1);
   return patience;
 }
 
-static void set_patience(lua_State *L, int table, const al_patience *patience) {
-  lua_pushboolean(L, patience->fair);
-  lua_setfield(L, table, "fair");
-#define SET(field) set(L, table, #field, patience->field);
-  PATIENCE(SET)
+static void set_whole_patience(lua_State *L, int table, const al_patience *patience) {
+  set_patience(L, table, patience);
   set_new_backoff(L, table, "searches", &patience->searches);
 }
 
 // patience(options) -> as al_patience_init() makes it
 static int patience_new(lua_State *L) {
-  al_acquire_options options = {.fair = get_bool(L, 1, "fair"), .poll = get(L, 1, "poll")};
+  al_acquire_options options = {.fair = get(L, 1, "fair"), .poll = get(L, 1, "poll")};
   al_patience patience;
   al_patience_init(&patience, &options);
   lua_newtable(L);
-  set_patience(L, lua_gettop(L), &patience);
+  set_whole_patience(L, lua_gettop(L), &patience);
   return 1;
 }
 
 // patience_leave(patience, has_token, now)
 static int patience_leave(lua_State *L) {
-  al_patience patience = get_patience(L, 1);
+  al_patience patience = get_whole_patience(L, 1);
   int64_t left = al_patience_leave(&patience, lua_toboolean(L, 2), to_time(L, 3));
-  set_patience(L, 1, &patience);
+  set_whole_patience(L, 1, &patience);
   push_time(L, left);
   return 1;
 }
 
 // patience_next_search(patience, has_token, now, state)
 static int patience_next_search(lua_State *L) {
-  al_patience patience = get_patience(L, 1);
+  al_patience patience = get_whole_patience(L, 1);
   int64_t wake = al_patience_next_search(&patience, lua_toboolean(L, 2), to_time(L, 3), to_random(L, 4));
-  set_patience(L, 1, &patience);
+  set_whole_patience(L, 1, &patience);
   push_time(L, wake);
   return 1;
 }
 
 // patience_is_over(patience, has_token)
 static int patience_is_over(lua_State *L) {
-  al_patience patience = get_patience(L, 1);
+  al_patience patience = get_whole_patience(L, 1);
   lua_pushboolean(L, al_patience_is_over(&patience, lua_toboolean(L, 2)));
   return 1;
 }
@@ -299,23 +294,10 @@ static al_slot_count get_row(lua_State *L, int table, const char *name) {
 }
 
 static void set_row(lua_State *L, int table, const al_slot_count *row) {
-  int count = 0;
-  lua_newtable(L);
-  for (int slot = 1; slot <= row->seen; slot++) {
-    if (!row->slots[slot - 1].exists) continue;
-    push_time(L, slot);
-    lua_rawseti(L, -2, ++count);
-  }
-  lua_setfield(L, table, "exists");
-}
-
-static void set_deletes(lua_State *L, int table, const al_slot_plan *change) {
-  lua_newtable(L);
-  for (int i = 0; i < change->delete_count; i++) {
-    push_time(L, change->deletes[i]);
-    lua_rawseti(L, -2, i + 1);
-  }
-  lua_setfield(L, table, "deletes");
+  int count = 0, *list = lua_newuserdata(L, ((size_t)row->seen + 1) * sizeof *list);
+  for (int slot = 1; slot <= row->seen; slot++)
+    if (row->slots[slot - 1].exists) list[count++] = slot;
+  set_list(L, table, "exists", list, count);
 }
 
 // slot_plan_plan(change, row, name [, without_memory]) -> code, words
@@ -324,14 +306,14 @@ static int slot_plan_plan(lua_State *L) {
   al_slot_plan change = {.action = get_action(L, 1),
                          .amount = (int)get(L, 1, "amount"),
                          .overshoot = (int)get(L, 1, "overshoot"),
-                         .ascending = get_bool(L, 1, "ascending"),
+                         .ascending = get(L, 1, "ascending"),
                          .target = -1};
   al_slot_count row = get_row(L, 2, luaL_checkstring(L, 3));
   has_memory = !lua_toboolean(L, 4);
   al_code code = al_slot_plan_plan(&change, &row, words);
   has_memory = true;
   set(L, 1, "target", change.target);
-  set_deletes(L, 1, &change);
+  set_list(L, 1, "deletes", change.deletes, change.delete_count);
   set_row(L, 2, &row);
   al_slot_plan_free(&change);
   return give_code(L, code, words);
@@ -342,7 +324,7 @@ static int slot_plan_plan(lua_State *L) {
 static al_inspect get_inspect(lua_State *L, int table, const char *field) {
   lua_getfield(L, table, field);
   int index = lua_gettop(L);
-  al_inspect inspect = {.exists = get_bool(L, index, "exists"), .ready = (int)get(L, index, "ready")};
+  al_inspect inspect = {.exists = get(L, index, "exists"), .ready = (int)get(L, index, "ready")};
   lua_pop(L, 1);
   return inspect;
 }
@@ -354,7 +336,7 @@ static int token_plan_make(lua_State *L) {
   char words[AL_MESSAGE_SIZE] = "";
   al_token_plan plan = {.action = get_action(L, 1),
                         .amount = (int)get(L, 1, "amount"),
-                        .waits = get_bool(L, 1, "waits"),
+                        .waits = get(L, 1, "waits"),
                         .target = -1};
   al_token_queues queues = {.permits = get_inspect(L, 2, "permits"), .marks = get_inspect(L, 2, "marks")};
   const char *name = luaL_checkstring(L, 3);
@@ -487,8 +469,8 @@ int luaopen_deciders(lua_State *L) {
       FUNCTION(patience_leave),   FUNCTION(patience_next_search), FUNCTION(patience_is_over),
       FUNCTION(slot_plan_plan),   FUNCTION(token_plan_make),      FUNCTION(queue_parse),
       FUNCTION(ids_add),          FUNCTION(codes_that_go_on),     {NULL, NULL}};
-  static const luaL_Reg names[] = {NAMING(slot) NAMING(holder) NAMING(scratch) NAMING(reader) PLAIN_NAMES(NAMING){
-      NULL, NULL}};
+  static const luaL_Reg names[] = {NAMING(slot) NAMING(holder) NAMING(scratch) NAMING(reader)
+                                       PLAIN_NAMES(NAMING){NULL, NULL}};
   lua_newtable(L);
   set_functions(L, functions);
   lua_newtable(L);

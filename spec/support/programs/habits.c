@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Tests the promises that amqplocks.h makes for all of its functions: habits NAME, of a semaphore of two slots. Exits
- * with 0, or prints the line of the failed check. */
+ * Tests the promises that amqplocks.h makes for all of its functions: habits NAME, of a semaphore of two slots. (Those
+ * about descriptors, about a program that computes and about forks are tested in Lua.) Exits with 0, or prints the
+ * line of the failed check. */
 #include "program.h"
-#include <poll.h>
 #include <pthread.h>
-#include <sys/wait.h>
 
 #define THREADS 4
 #define ROUNDS 5
@@ -160,68 +159,6 @@ static void news(al_session *session) {
   CHECK(opened == 2 && !al_session_news(session, &note));
 }
 
-/* An administrator asks for a lock back (revoke): the descriptor becomes readable. */
-static void descriptor(al_session *session) {
-  al_semaphore *semaphore = al_semaphore_new(session, name, NULL);
-  al_lock *lock = take(session, semaphore);
-  struct pollfd one = {.fd = al_native_pollfd(session), .events = POLLIN};
-  CHECK(one.fd >= 0 && poll(&one, 1, 0) == 0 && al_native_timeout(session) == AL_NEVER);
-  al_session *administrator = connect_with(0);
-  al_admin_options once;
-  al_admin_options_init(&once);
-  succeed(administrator, al_admin_revoke(administrator, name, al_lock_slot(lock), &once));
-  al_session_drop(administrator);
-  CHECK(poll(&one, 1, 10000) == 1 &&
-        al_lock_revoked(lock)); /* by the session's own thread: no call was made */
-  CHECK(al_session_alerts(session) == 1 && poll(&one, 1, 0) == 0);
-  al_lock_drop(lock);
-  al_semaphore_drop(semaphore);
-}
-
-/* A waiting operation goes on while the program computes, also if the last call drove another operation. */
-static void away(al_session *session) {
-  char why[AL_MESSAGE_SIZE];
-  al_semaphore *semaphore = al_semaphore_new(session, name, NULL);
-  al_lock *one = take(session, semaphore), *two = take(session, semaphore);
-  al_session *other = connect_with(1);
-  al_semaphore *same = al_semaphore_new(other, name, NULL);
-  al_op *waits = al_semaphore_acquire(same, NULL);
-  while (al_op_waiting(waits, why) < 0) {
-    CHECK(!al_op_done(waits));
-    al_op_drop(await(other, al_admin_slots(other, name, NULL)));
-  }
-  sleep(4); /* two to three heartbeat intervals without a sign would end the connection */
-  al_lock_drop(one);
-  al_lock_drop(succeed(other, waits));
-  al_semaphore_drop(same);
-  al_session_drop(other);
-  al_lock_drop(two);
-  al_semaphore_drop(semaphore);
-}
-
-/* A child cannot use its parent's session, and cannot disturb it. */
-static void fork_child(al_session *session) {
-  al_semaphore *semaphore = al_semaphore_new(session, name, NULL);
-  al_lock *lock = take(session, semaphore);
-  int status;
-  pid_t child = fork();
-  if (child == 0) {
-    al_op *op = al_semaphore_acquire(semaphore, NULL);
-    CHECK(al_op_done(op) && al_op_code(op) == AL_FORKED);
-    CHECK(al_lock_held(lock, al_system_now()) == AL_FORKED && al_native_pollfd(session) == -1);
-    al_native_touch(session);
-    al_op_drop(op);
-    al_lock_drop(lock);
-    al_semaphore_drop(semaphore);
-    al_session_drop(session);
-    _exit(0);
-  }
-  CHECK(waitpid(child, &status, 0) == child && status == 0);
-  succeed(session, al_lock_verify(lock));
-  al_lock_drop(lock);
-  al_semaphore_drop(semaphore);
-}
-
 /* ---- threads that share a session ------------------------------------------------------------------------------- */
 
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
@@ -296,9 +233,6 @@ int main(int argc, char **argv) {
   early_drops(session);
   news(session);
   only_looks(session);
-  descriptor(session);
-  away(session);
-  fork_child(session);
   use_and_drop(session);
   share();
   puts("all so");
