@@ -148,38 +148,8 @@ function command.ends(how, status, ...)
   return output
 end
 
--- Any process -------------------------------------------------------------------------------------------------------
-
-local other = {}
-other.__index = other
-
---- A process that lives now, by its number. It is not taken for a later one of that number.
-function command.process(pid)
-  pid = tonumber(pid)
-  return setmetatable({ pid = pid, started = select(2, process.stat(pid)) }, other)
-end
-
---- Whether it lives. A stopped process does, a zombie does not.
-function other:alive()
-  local state, since = process.stat(self.pid)
-  return self.started ~= nil and since == self.started and state ~= "Z" and state ~= "X"
-end
-
---- Its state letter, or nil.
-function other:state() return self:alive() and process.stat(self.pid) or nil end
-
-function other:signal(name)
-  if self:alive() then os.execute(("kill -s %s %d 2>/dev/null"):format(name, self.pid)) end
-end
-
-function other:await_end(seconds)
-  until_true(function() return not self:alive(), "process " .. self.pid .. " lives" end, seconds or SECONDS)
-end
-
---- Waits until its state is this letter, such as "T" for stopped.
-function other:await_state(letter)
-  until_true(function() return self:state() == letter, tostring(self:state()) end, SECONDS)
-end
+--- A process that lives now, by its number.
+command.process = process.of
 
 -- The end -----------------------------------------------------------------------------------------------------------
 

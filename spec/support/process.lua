@@ -51,10 +51,12 @@ end
 
 -- State letter and start time of a process. The start time distinguishes it from a later one of the same number. nil:
 -- there is no such process.
-local function stat(pid)
+function process.stat(pid)
   local fields = fields_of(pid)
   return fields[1], fields[20]
 end
+
+local stat = process.stat
 
 local TICKS = 100 -- a second; the unit of the times in /proc, on every Linux
 
@@ -64,8 +66,51 @@ function process.processor_seconds(pid)
   return (tonumber(fields[12]) + tonumber(fields[13])) / TICKS
 end
 
---- As above, for other modules.
-process.stat = stat
+-- Any process -------------------------------------------------------------------------------------------------------
+
+local other = {}
+other.__index = other
+setmetatable(process, other)
+
+--- A process that lives now, by its number: it has the methods from here to `kill`. It is not taken for a later one of
+-- that number.
+function process.of(pid)
+  pid = tonumber(pid)
+  return setmetatable({ pid = pid, started = select(2, stat(pid)) }, other)
+end
+
+--- Whether it lives. A stopped process does, a zombie does not.
+function other:alive()
+  local state, since = stat(self.pid)
+  return self.started ~= nil and since == self.started and state ~= "Z" and state ~= "X"
+end
+
+--- The process state that ps shows, or nil: "S" if it waits in the kernel, "T" if it is stopped.
+function other:state() return self:alive() and stat(self.pid) or nil end
+
+--- Waits until its state is this letter.
+function other:await_state(letter)
+  until_true(function() return self:state() == letter, tostring(self:state()) end, SECONDS)
+end
+
+function other:signal(name)
+  if self:alive() then os.execute(("kill -s %s %d 2>/dev/null"):format(name, self.pid)) end
+end
+
+--- Waits until it has ended.
+function other:await_end(seconds)
+  until_true(function()
+    return not self:alive(), ("process %d lives: %s"):format(self.pid, self.output and self:output() or "")
+  end, seconds or SECONDS)
+end
+
+--- SIGKILL. Returns when the process is gone.
+function other:kill()
+  self:signal "KILL"
+  self:await_end()
+end
+
+-- Second processes --------------------------------------------------------------------------------------------------
 
 --- This process's own id.
 function process.id() return tonumber(process.contents("/proc/self/stat"):match("^%d+")) end
@@ -126,30 +171,6 @@ end
 
 --- Runs code in the process, and returns its results.
 function process:run(code, ...) return self:begin(code, ...):finish() end
-
---- Whether the process lives. A stopped process does, a zombie does not.
-function process:alive()
-  local state, started = stat(self.pid)
-  return state ~= nil and state ~= "Z" and (self.started == nil or started == self.started)
-end
-
---- The process state that ps shows: "S" if it waits in the kernel, "T" if it is stopped.
-function process:state() return (stat(self.pid)) end
-
-function process:signal(name)
-  if self:alive() then os.execute(("kill -s %s %d"):format(name, self.pid)) end
-end
-
---- Waits until it has ended.
-function process:await_end(seconds)
-  until_true(function() return not self:alive(), self:output() end, seconds or SECONDS)
-end
-
---- SIGKILL. Returns when the process is gone.
-function process:kill()
-  self:signal("KILL")
-  self:await_end()
-end
 
 local function close(self)
   self.socket:close()

@@ -4,8 +4,7 @@
 // A Lua module, built by spec/support/process.lua: the machine's clock, which no process sets and which goes on during
 // suspension. Timestamps of several processes can be compared by it.
 
-#include <lauxlib.h>
-#include <lua.h>
+#include "module.h"
 #include <time.h>
 
 // now() -> seconds, to the nanosecond
@@ -17,8 +16,6 @@ static int now(lua_State *L) {
 }
 
 int luaopen_clock(lua_State *L) {
-  lua_newtable(L);
-  lua_pushcfunction(L, now);
-  lua_setfield(L, -2, "now");
-  return 1;
+  static const luaL_Reg functions[] = {{"now", now}, {NULL, NULL}};
+  return module(L, functions);
 }

@@ -7,9 +7,8 @@
 // A time is a number of nanoseconds, or a string of digits where a number of Lua 5.1 would not be exact. math.huge is
 // AL_NEVER.
 
+#include "module.h"
 #include <inttypes.h>
-#include <lauxlib.h>
-#include <lua.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -452,13 +451,6 @@ static int codes_that_go_on(lua_State *L) {
   { #function, function }
 #define NAMING(function) {#function, name_##function},
 
-static void set_functions(lua_State *L, const luaL_Reg *functions) {
-  for (; functions->name; functions++) {
-    lua_pushcfunction(L, functions->func);
-    lua_setfield(L, -2, functions->name);
-  }
-}
-
 int luaopen_deciders(lua_State *L) {
   static const luaL_Reg functions[] = {
       {"random", random_new},     {"drawing", random_drawing},    {"next_random", random_next},
@@ -471,10 +463,8 @@ int luaopen_deciders(lua_State *L) {
       FUNCTION(ids_add),          FUNCTION(codes_that_go_on),     {NULL, NULL}};
   static const luaL_Reg names[] = {NAMING(slot) NAMING(holder) NAMING(scratch) NAMING(reader)
                                        PLAIN_NAMES(NAMING){NULL, NULL}};
-  lua_newtable(L);
-  set_functions(L, functions);
-  lua_newtable(L);
-  set_functions(L, names);
+  module(L, functions);
+  module(L, names);
   lua_setfield(L, -2, "names");
   set(L, lua_gettop(L), "lock_name_max", AL_LOCK_NAME_MAX);
   set(L, lua_gettop(L), "suffix_max", AL_SUFFIX_MAX);

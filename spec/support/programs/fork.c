@@ -3,8 +3,7 @@
 
 // A Lua module, built by spec/support/process.lua: functions for forking, which Lua lacks.
 
-#include <lauxlib.h>
-#include <lua.h>
+#include "module.h"
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,14 +33,10 @@ static int close_all(lua_State *L) {
 }
 
 int luaopen_fork(lua_State *L) {
-  lua_newtable(L);
-  lua_pushcfunction(L, fork_process);
-  lua_setfield(L, -2, "fork");
-  lua_pushcfunction(L, wait_process);
-  lua_setfield(L, -2, "wait");
-  lua_pushcfunction(L, exit_process);
-  lua_setfield(L, -2, "exit");
-  lua_pushcfunction(L, close_all);
-  lua_setfield(L, -2, "close_all");
-  return 1;
+  static const luaL_Reg functions[] = {{"fork", fork_process},
+                                       {"wait", wait_process},
+                                       {"exit", exit_process},
+                                       {"close_all", close_all},
+                                       {NULL, NULL}};
+  return module(L, functions);
 }

@@ -5,9 +5,8 @@
 // jumps as if an administrator set it. The clock that includes suspension jumps as if the machine had slept.
 
 #define _GNU_SOURCE
+#include "module.h"
 #include <dlfcn.h>
-#include <lauxlib.h>
-#include <lua.h>
 #include <stdatomic.h>
 #include <time.h>
 
@@ -33,10 +32,6 @@ static int sleep_for(lua_State *L) {
 }
 
 int luaopen_jump(lua_State *L) {
-  lua_newtable(L);
-  lua_pushcfunction(L, set);
-  lua_setfield(L, -2, "set");
-  lua_pushcfunction(L, sleep_for);
-  lua_setfield(L, -2, "sleep");
-  return 1;
+  static const luaL_Reg functions[] = {{"set", set}, {"sleep", sleep_for}, {NULL, NULL}};
+  return module(L, functions);
 }

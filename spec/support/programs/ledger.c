@@ -5,11 +5,10 @@
 // so its place in the file is the order of events, and a process that is killed leaves no half of one. Locks are flock's:
 // the kernel releases that of a process that dies.
 
-#include <fcntl.h>
-#include <lauxlib.h>
-#include <lua.h>
-#include <string.h>
+#include "module.h"
 #include <errno.h>
+#include <fcntl.h>
+#include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -44,14 +43,7 @@ static int unlock(lua_State *L) {
 }
 
 int luaopen_ledger(lua_State *L) {
-  lua_newtable(L);
-  lua_pushcfunction(L, open_file);
-  lua_setfield(L, -2, "open");
-  lua_pushcfunction(L, append);
-  lua_setfield(L, -2, "append");
-  lua_pushcfunction(L, lock);
-  lua_setfield(L, -2, "lock");
-  lua_pushcfunction(L, unlock);
-  lua_setfield(L, -2, "unlock");
-  return 1;
+  static const luaL_Reg functions[] = {
+      {"open", open_file}, {"append", append}, {"lock", lock}, {"unlock", unlock}, {NULL, NULL}};
+  return module(L, functions);
 }

@@ -6,12 +6,11 @@
 // shared object finds functions of others. So it works with the module as shipped, and together with the sanitizers.
 
 #define _GNU_SOURCE
+#include "module.h"
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
-#include <lauxlib.h>
 #include <link.h>
-#include <lua.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -196,16 +195,8 @@ int luaopen_shortage(lua_State *L) {
   Dl_info self;
   if (dladdr(&asked, &self))
     dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE); // others call us to the last
-  lua_newtable(L);
-  lua_pushcfunction(L, shortage_take);
-  lua_setfield(L, -2, "take");
-  lua_pushcfunction(L, shortage_arm);
-  lua_setfield(L, -2, "arm");
-  lua_pushcfunction(L, shortage_disarm);
-  lua_setfield(L, -2, "disarm");
-  lua_pushcfunction(L, shortage_left);
-  lua_setfield(L, -2, "left");
-  lua_pushcfunction(L, shortage_forget);
-  lua_setfield(L, -2, "forget");
-  return 1;
+  static const luaL_Reg functions[] = {{"take", shortage_take},     {"arm", shortage_arm},
+                                       {"disarm", shortage_disarm}, {"left", shortage_left},
+                                       {"forget", shortage_forget}, {NULL, NULL}};
+  return module(L, functions);
 }

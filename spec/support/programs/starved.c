@@ -4,8 +4,7 @@
 // A Lua module, built by spec/support/process.lua: a host with an allocator of its own, which fails on demand. It
 // creates a second Lua state, and closes it.
 
-#include <lauxlib.h>
-#include <lua.h>
+#include "module.h"
 #include <lualib.h>
 #include <setjmp.h>
 #include <stdbool.h>
@@ -159,8 +158,6 @@ static int starved_run(lua_State *L) {
 }
 
 int luaopen_starved(lua_State *L) {
-  lua_newtable(L);
-  lua_pushcfunction(L, starved_run);
-  lua_setfield(L, -2, "run");
-  return 1;
+  static const luaL_Reg functions[] = {{"run", starved_run}, {NULL, NULL}};
+  return module(L, functions);
 }
