@@ -13,7 +13,6 @@
 --
 -- It runs only inside of its methods: nothing passes between the calls.
 local frames = require "spec.support.frames"
-local lua53 = require "spec.support.lua53"
 local socket = require "socket"
 local until_true = require "spec.support.until"
 
@@ -72,13 +71,12 @@ end
 
 -- Passes on one frame, and returns it; nil if no whole frame has arrived.
 local function hand_on(link)
-  local bytes = link.bytes
-  local size = bytes:sub(1, 4) == "AMQP" and 8 or #bytes >= 7 and lua53.unpack(">I4", bytes, 4) + 8
-  if not size or #bytes < size then return nil end
-  local frame = bytes:sub(1, size)
-  link.bytes = bytes:sub(size + 1)
-  send(link.broker, frame)
-  frame = link.asking:feed(frame)[1]
+  local _, _, after = frames.look(link.bytes, 1)
+  if not after then return nil end
+  local bytes = link.bytes:sub(1, after - 1)
+  link.bytes = link.bytes:sub(after)
+  send(link.broker, bytes)
+  local frame = link.asking:feed(bytes)[1]
   if relay.is_request(frame) then link.unanswered = link.unanswered + 1 end
   return frame
 end

@@ -8,7 +8,6 @@
 local failing_close = require "spec.support.failing_close"
 local protected = require "amqplocks.compat.pcall"
 local testing = require "amqplocks.testing"
-local values = require "spec.support.programs.values"
 
 local closing_it = coroutine.close and it or pending
 
@@ -242,43 +241,6 @@ describe("in a coroutine", function()
 end)
 
 describe("the pcall that may be yielded across", function()
-  local function in_coroutine(fn, ...)
-    local thread = coroutine.create(fn)
-    local results
-    repeat results = values.pack(coroutine.resume(thread, ...)) until coroutine.status(thread) == "dead"
-    assert.is_true(results[1], results[2])
-    return values.unpack(results, 2, results.n)
-  end
-
-  it("gives results and errors as they are, in a coroutine and outside", function()
-    local problem = {}
-    local function try(...)
-      assert.same({ true, 1, nil, 3 }, { protected.pcall(function(...) return ... end, ...) })
-      assert.same({ true, "2" }, { protected.pcall(tostring, 2) })
-      local fine, what = protected.pcall(error, problem, 0)
-      assert.is_false(fine)
-      assert.equal(problem, what)
-      assert.same({ pcall(error) }, { protected.pcall(error) }) -- Lua 5.5 puts a text in place of nil
-      return true
-    end
-    assert.is_true(try(1, nil, 3))
-    assert.is_true(in_coroutine(try, 1, nil, 3))
-  end)
-
-  it("lets nothing of its own be seen by who asks which coroutine runs, at any depth", function()
-    local expected, seen = nil, {}
-    local function look(depth)
-      coroutine.yield()
-      table.insert(seen, protected.running() == expected)
-      if depth > 0 then assert(protected.pcall(look, depth - 1)) end
-    end
-    in_coroutine(function()
-      expected = coroutine.running()
-      look(3)
-    end)
-    assert.same({ true, true, true, true }, seen)
-  end)
-
   it("keeps no coroutine that is thrown away inside it", function()
     local left = setmetatable({}, { __mode = "k" })
     local function throw_away()
