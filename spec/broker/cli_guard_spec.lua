@@ -32,7 +32,7 @@ local function start(how, jobs, ...)
     for pid in one:output():gmatch "job (%d+)\n" do table.insert(all, command.process(pid)) end
     return #all == jobs, one:output()
   end, SECONDS)
-  for _, job in ipairs(all) do assert.is_true(job:alive()) end
+  for _, job in ipairs(all) do assert.is_true(job:runs()) end
   return one, all
 end
 
@@ -46,7 +46,7 @@ end
 
 local function none_lives(jobs)
   for i, job in ipairs(jobs) do
-    assert.is_false(job:alive(), "job " .. i .. " lives, and another client has the lock")
+    assert.is_false(job:runs(), "job " .. i .. " lives, and another client has the lock")
   end
 end
 
@@ -133,7 +133,7 @@ describe("the command of an amqp-lock that is killed", function()
     local one, jobs = start({}, 2, "--no-guard", name, "sh", "-c", SHELL)
     one:signal "KILL"
     gate.until_free("mutex", name)
-    for _, job in ipairs(jobs) do assert.is_true(job:alive()) end
+    for _, job in ipairs(jobs) do assert.is_true(job:runs()) end
   end)
 
   it("does not keep a pipe open that it wrote to, while its guard ends the command", function()
@@ -145,7 +145,7 @@ describe("the command of an amqp-lock that is killed", function()
     local parent = process.contents(("/proc/%d/stat"):format(jobs[1].pid)):match "^%d+ %b() %a (%d+)"
     command.process(parent):signal "KILL"
     one:await "end of the pipe\n"
-    assert.is_true(jobs[1]:alive())
+    assert.is_true(jobs[1]:runs())
     assert.is_true(gate.held("mutex", name))
   end)
 end)
@@ -177,7 +177,7 @@ describe("the command of an amqp-lock that is stopped", function()
     one:signal "CONT"
     one:write "go\n"
     assert.same({ "exit", 0 }, { one:wait() })
-    assert.is_false(jobs[1]:alive())
+    assert.is_false(jobs[1]:runs())
     assert.matches("went on\n$", one:output())
   end)
 end)
@@ -235,7 +235,7 @@ describe("the command of an amqp-lock whose guard alone is killed", function()
     local one, jobs = start({ input = true }, 1, name, "-c", "echo job $$; read line; echo went on; exit 5")
     guard_of(one):signal "KILL"
     one:await "amqp%-lock: the guard was killed: [^\n]*\n"
-    assert.is_true(jobs[1]:alive())
+    assert.is_true(jobs[1]:runs())
     assert.is_true(gate.held("mutex", name))
     one:write "go\n"
     assert.same({ "exit", 5 }, { one:wait() })
@@ -304,7 +304,7 @@ describe("the command of an amqp-lock whose lock is lost", function()
     stage.undo(function() broker.suite:thaw() end)
     broker.suite:freeze()
     assert.same({ "exit", 76 }, { one:wait(SECONDS) })
-    assert.is_false(jobs[1]:alive())
+    assert.is_false(jobs[1]:runs())
     assert.matches("the lock may be lost before the command has ended", one:output(), 1, true)
     assert.matches("got TERM\n", one:output(), 1, true)
   end)
@@ -314,7 +314,7 @@ describe("the command of an amqp-lock whose lock is lost", function()
     local one, jobs = start({}, 1, "--grace", "0.5", "--lost-exit-code", "9", name, "sh", "-c", DEAF)
     broker.suite:delete_queue(name .. "-mutex")
     assert.same({ "exit", 9 }, { one:wait(SECONDS) })
-    assert.is_false(jobs[1]:alive())
+    assert.is_false(jobs[1]:runs())
   end)
 
   operated_it("gets KILL at once with --on-lost=kill", function()
@@ -323,7 +323,7 @@ describe("the command of an amqp-lock whose lock is lost", function()
     broker.suite:delete_queue(name .. "-mutex")
     assert.same({ "exit", 76 }, { one:wait(SECONDS) })
     assert.is_nil(one:output():find("got TERM", 1, true))
-    assert.is_false(jobs[1]:alive())
+    assert.is_false(jobs[1]:runs())
   end)
 
   operated_it("goes on with --on-lost=ignore, and its status counts", function()
@@ -351,7 +351,7 @@ describe("a command that ends by itself", function()
     local one, jobs = start({}, 1, name, "sh", "-c", "setsid sh -c 'echo job $$; exec sleep 600' & sleep 0.3; exit 4")
     assert.same({ "exit", 4 }, { one:wait() })
     assert.is_false(gate.held("mutex", name))
-    assert.is_true(jobs[1]:alive())
+    assert.is_true(jobs[1]:runs())
   end)
 end)
 

@@ -85,6 +85,15 @@ function other:alive()
   return self.started ~= nil and since == self.started and state ~= "Z" and state ~= "X"
 end
 
+local EXITING = 4 -- a flag of the kernel
+
+--- Whether it lives and has not begun to exit. While a process exits, its descriptors may still be open, but it has no
+-- environment any more by which amqp-lock could know it; on a busy machine that takes some milliseconds.
+function other:runs()
+  local flags = tonumber(fields_of(self.pid)[7])
+  return self:alive() and flags ~= nil and math.floor(flags / EXITING) % 2 == 0
+end
+
 --- The process state that ps shows, or nil: "S" if it waits in the kernel, "T" if it is stopped.
 function other:state() return self:alive() and stat(self.pid) or nil end
 
