@@ -140,6 +140,18 @@ describe("an administrator of permits", function ()
     assert.is_true(other:held())
   end)
 
+  it("removing all deletes both queues while the permits are in hand, and is told of that before the answer", function ()
+    local peer, op, mutex, permits = collects(2, "remove", 7, {}, { permits = 2, marks = 2, consumers = 1 })
+    permits:deliver_some(2)
+    permits:asks()
+    local deleted = scene.deletes(peer, mutex, PERMITS)
+    permits:say{ method = "basic.cancel", consumer_tag = permits.tag, no_wait = true }
+    peer.holder:expect("channel.close", { channel = permits.channel })
+    deleted()
+    scene.deletes(peer, mutex, MARKS)()
+    gives(peer, op, mutex, 0)
+  end)
+
   it("resizing says so when permits are missing that nobody is seen to hold", function ()
     local peer, op, mutex = begins("resize", 2, {}, { permits = 0, marks = 2, consumers = 2 })
     gives(peer, op, mutex, 2)
