@@ -140,7 +140,7 @@ describe("an administrator of permits", function ()
     assert.is_true(other:held())
   end)
 
-  it("removing all deletes both queues while the permits are in hand, and is told of that before the answer", function ()
+  it("removing all deletes both queues while the permits are in hand, and is told so before the answer", function ()
     local peer, op, mutex, permits = collects(2, "remove", 7, {}, { permits = 2, marks = 2, consumers = 1 })
     permits:deliver_some(2)
     permits:asks()
