@@ -196,6 +196,19 @@ describe("a fast mutex", function ()
     end
   end)
 
+  it("that is deserted gets a token over another prober, if its waiter has lost one at any moment", function ()
+    local op, taker = meets(0, 60)
+    for step = 1, 2 do
+      peer.prober:handshake()
+      if step == 1 then peer.prober:probes() else rings() end
+      peer.prober:down "reset by peer"
+      peer:pass(2)
+    end
+    rings()
+    scene.deliver(peer, taker)
+    assert.is_true(peer:result(op):held())
+  end)
+
   it("whose queue was made anew by others while it was held is lost when it is verified", function ()
     local lock, taker, delivery = holding()
     local op = peer:keep(lock:verify())
