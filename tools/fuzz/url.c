@@ -52,7 +52,7 @@ static void check_reason(const char *url, const char *why) {
   size_t length = (size_t)(end - colon - 1);
   memcpy(password, colon + 1, length);
   password[length] = '\0';
-  bool is_word = strstr("amqp://user:password@host:port/vhost?key=value", password) != NULL;
+  bool is_word = strstr("amqp:// or amqps://user:password@host:port/vhost?key=value", password) != NULL;
   bool is_twice = strstr(end, password) != NULL; /* the second occurrence is something else */
   CHECK(is_word || is_twice || !strstr(why, password), "the password is shown: %s", why);
 }
