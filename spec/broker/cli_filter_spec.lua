@@ -45,10 +45,11 @@ local function held(holder) return ('{"x-amqplocks-ticket","0123456789abcdef"},{
 -- Returns the lines that ls prints for a text, without the heading.
 local function lines(text, ...) return (run(0, text, "ls", ...):gsub("^[^\n]*\n", "")) end
 
--- The HOLDER that ls shows, as JSON has it.
+-- The HOLDER that ls shows for it, as JSON has it, or nil.
 local function holder_of(term)
-  return run(0, QUEUES .. queue("db-mutex", held(term), "<a.1.2.0>"), "ls", "--json-output",
-    "-"):match '"holder":"(.-)","since"'
+  local output = run(0, QUEUES .. queue("db-mutex", held(term), "<a.1.2.0>"), "ls", "--json-output", "-")
+  assert.matches('"kind":"mutex","state":"holds"', output)
+  return output:match '"holder":"(.-)","since"'
 end
 
 after_each(command.clear)
@@ -62,20 +63,13 @@ describe("amqp-lock-admin ls, of what rabbitmqctl prints,", function()
     { "a text with brackets and commas", '"{[,]}\\"},{"', [[{[,]}\"},{]] },
     { "control characters", [["a\n\e[31m\tb\x{85}c\0"]], "a??[31m?b?c?" }, { "bytes that are no UTF-8",
       '"a\255\192\128b"', "a???b" },
-    { "a wrong character number", [["\x{d800}\x{110000}"]], nil },
+    { "a wrong character number", [["\x{d800}\x{110000}"]], "????" },
     { "a text with its type", 'longstr,"typed"', "typed" },
     { "nothing", '""', nil }, { "an empty list", "[]", nil }, { "a list of numbers that are no characters", "[1,-2]",
       nil },
     { "an atom", "undefined", nil }, { "a tuple", '{"a",{1,[2]}}', nil }, { "a number", "12", nil },
   } do
-    it("reads a holder that is " .. case[1], function()
-      if case[3] then
-        assert.equal(case[3], holder_of(case[2]))
-      else
-        assert.matches('"kind":"mutex","state":"holds"',
-          run(0, QUEUES .. queue("db-mutex", held(case[2]), "<a.1.2.0>"), "ls", "--json-output", "-"))
-      end
-    end)
+    it("reads a holder that is " .. case[1], function() assert.equal(case[3], holder_of(case[2])) end)
   end
 
   it("cuts a holder's name that is too long for a broker of this library", function()
@@ -316,24 +310,21 @@ describe("amqp-lock-admin holders", function()
 end)
 
 describe("amqp-lock-admin, as a filter,", function()
-  for _, case in ipairs {
-    { "nothing", "", "is empty" }, { "a blank line", "\n", "names of the columns" },
-    { "a table without names of columns", (queue("db-mutex")), "names of the columns" },
-    { "a table of something else", "user\ttags\nguest\t[administrator]\n", "names of the columns" },
-    { "broken JSON", '[{"name":', "no JSON at byte" }, { "an error of Erlang", "{error,timeout}", "no JSON at byte" },
-    { "an object that ends as a list does", '{"name":"db-mutex"]', "no JSON at byte" },
-    { "JSON of something else", '[{"user":"guest"}]', "lists neither" },
-    { "an error of the API", '{"error":"not_authorised","reason":"Login \\u001bfailed"}',
-      "not_authorised, Login %?failed" },
-    { "JSON that is no object", "[1]", "lists neither" }, { "NUL bytes", ("\0"):rep(100), "names of the columns" },
-    { "deep JSON", ("["):rep(100000), "no JSON at byte" },
-  } do
-    it("refuses " .. case[1], function()
-      local output, told = run(64, case[2], "ls", "-")
+  it("refuses what is none of these tables, and what is broken", function()
+    for _, case in ipairs {
+      { "", "is empty" }, { "\n", "names of the columns" }, { (queue("db-mutex")), "names of the columns" },
+      { "user\ttags\nguest\t[administrator]\n", "names of the columns" }, { '[{"name":', "no JSON at byte" },
+      { "{error,timeout}", "no JSON at byte" }, { '{"name":"db-mutex"]', "no JSON at byte" },
+      { '[{"user":"guest"}]', "lists neither" }, { "[1]", "lists neither" },
+      { ("\0"):rep(100), "names of the columns" },
+      { '{"error":"not_authorised","reason":"Login \\u001bfailed"}', "not_authorised, Login %?failed" },
+      { ("["):rep(100000), "no JSON at byte" },
+    } do
+      local output, told = run(64, case[1], "ls", "-")
       assert.equal("", output)
-      assert.matches(case[3], told)
-    end)
-  end
+      assert.matches(case[2], told)
+    end
+  end)
 
   it("without files prints the commands that make them, and fails", function()
     for _, verb in ipairs { "ls", "holders" } do
@@ -385,7 +376,7 @@ describe("amqp-lock-admin, as a filter,", function()
       "-", "\194\133", "name", '{"x-amqplocks-holder","', "\\u0000", "null" }
     local place = command.place() .. "/fuzz"
     process.shell("mkdir", place)
-    for i = 1, 200 do
+    for i = 1, 100 do
       local text = i % 2 == 0 and table_text or json_text
       for _ = 1, random(6) do
         local at, cut = random(#text), random(4) == 1 and random(30) or random(2) - 1
@@ -396,15 +387,14 @@ describe("amqp-lock-admin, as a filter,", function()
       out:close()
     end
     assert.equal("", process.shell("bash", "-c", [==[
-      for verb in ls holders "ls --json-output"; do
-        for file in "$1"/*[0-9]; do
+      for file in "$1"/*; do
+        for verb in ls holders "ls --json-output"; do
           status=0
-          "$2" $verb "$file" >>"$1/out" 2>>"$1/err" || status=$?
+          "$2" $verb "$file" >>"$1.out" 2>>"$1.err" || status=$?
           [ $status = 0 ] || [ $status = 64 ] || echo "$verb $file: status $status"
         done
-        for told in out err; do
-          ! tr -d '\n' <"$1/$told" | LC_ALL=C grep -aq '[[:cntrl:]]' || echo "$verb: a control character in $told"
-        done
-      done]==], "bash", place, ADMIN))
+      done
+      for what in out err; do ! tr -d '\n' <"$1.$what" | LC_ALL=C grep -aoE '.{0,99}[[:cntrl:]]'; done]==], "bash",
+      place, ADMIN))
   end)
 end)

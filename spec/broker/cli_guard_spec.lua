@@ -32,7 +32,7 @@ local function start(how, jobs, ...)
     for pid in one:output():gmatch "job (%d+)\n" do table.insert(all, command.process(pid)) end
     return #all == jobs, one:output()
   end, SECONDS)
-  for _, job in ipairs(all) do assert.is_true(job:runs()) end
+  for _, job in ipairs(all) do assert.is_true(job:alive()) end
   return one, all
 end
 
@@ -46,7 +46,7 @@ end
 
 local function none_lives(jobs)
   for i, job in ipairs(jobs) do
-    assert.is_false(job:runs(), "job " .. i .. " lives, and another client has the lock")
+    assert.is_false(job:runs(), "job " .. i .. " runs, and another client has the lock")
   end
 end
 
@@ -70,22 +70,26 @@ local function next_is_alone(name, jobs)
 end
 
 local SHELL = "echo job $$; sleep 600 & echo job $!; wait"
-local DEAF = "trap '' TERM; echo job $$; while :; do sleep 600; done"
+-- Tells when it gets TERM, and goes on.
+local DEAF = "trap 'echo got TERM' TERM; echo job $$; while :; do sleep 0.1; done"
+
+local function got_term(one) return one:output():find("got TERM", 1, true) ~= nil end
 
 describe("the command of an amqp-lock that is killed", function()
-  local function killed(jobs, ...)
-    local name = gate.name()
-    local words = { ... }
-    for i, word in ipairs(words) do if word == "NAME" then words[i] = name end end
-    local one, all = start({}, jobs, (unpack or table.unpack)(words))
-    one:signal "KILL"
-    next_is_alone(name, all)
-    return all
-  end
+  it("ends before the next holder is in, also if its processes have left its group and session, or are stopped",
+    function()
+      local name = gate.name()
+      local one, jobs = start({}, 4, name, "sh", "-c", "echo job $$; timeout 600 sh -c 'echo job $$; sleep 600' &"
+        .. " setsid sh -c 'echo job $$; exec sleep 600' & (setsid sh -c 'echo job $$; exec sleep 600' &); wait")
+      for i = 1, 2 do
+        jobs[i]:signal "STOP"
+        jobs[i]:await_state "T"
+      end
+      one:signal "KILL"
+      next_is_alone(name, jobs)
+    end)
 
-  it("ends before the next holder is in", function() killed(2, "NAME", "sh", "-c", SHELL) end)
-
-  it("ends before the next holder of a fast mutex is in", function()
+  it("ends before the next holder of a fast mutex is in, also if it ignores TERM", function()
     local name, channel = kinds.all.fast_mutex.name(), stage.client():channel()
     local one, jobs = start({}, 1, "--grace", "2", "--fast", name, "sh", "-c", DEAF)
     assert(channel:call { method = "basic.qos", prefetch_count = 1 })
@@ -93,39 +97,15 @@ describe("the command of an amqp-lock that is killed", function()
     one:signal "KILL"
     assert(channel:await("basic.deliver", SECONDS))
     none_lives(jobs)
-  end)
-
-  it("ends also if it ignores TERM", function() killed(1, "--grace", "2", "NAME", "sh", "-c", DEAF) end)
-
-  it("ends also if its processes have left its group, and its session", function()
-    killed(3, "NAME", "sh", "-c", "timeout 600 sh -c 'echo job $$; sleep 600' &"
-      .. " setsid sh -c 'echo job $$; exec sleep 600' & (setsid sh -c 'echo job $$; exec sleep 600' &); wait")
-  end)
-
-  it("ends also if another amqp-lock inside it has left it behind", function()
-    local lock = command.DIRECTORY .. "/amqp-lock"
-    local inner = ("setsid sh -c \"%s\" & exit 7"):format(DEAF:gsub("%$%$", "\\$$"))
-    local name = gate.name()
-    local one, jobs = start({}, 1, "--grace", "2", name, "sh", "-c", "\"$@\"; echo ended $?; exec sleep 600", "sh",
-      lock, gate.name(), lock, gate.name(), "sh", "-c", inner)
-    one:await "ended 7\n"
-    one:signal "KILL"
-    next_is_alone(name, jobs)
-  end)
-
-  it("ends also if it is stopped", function()
-    local name = gate.name()
-    local one, jobs = start({}, 2, name, "sh", "-c", SHELL)
-    jobs[2]:signal "STOP"
-    jobs[2]:await_state "T"
-    jobs[1]:signal "STOP"
-    jobs[1]:await_state "T"
-    one:signal "KILL"
-    next_is_alone(name, jobs)
+    assert.is_true(got_term(one))
   end)
 
   it("gets KILL at once with --on-lost=kill", function()
-    killed(1, "--on-lost", "kill", "--grace", "9", "NAME", "sh", "-c", DEAF)
+    local name = gate.name()
+    local one, jobs = start({}, 1, "--on-lost", "kill", "--grace", "9", name, "sh", "-c", DEAF)
+    one:signal "KILL"
+    next_is_alone(name, jobs)
+    assert.is_false(got_term(one))
   end)
 
   it("goes on with --no-guard, and the lock is free", function()
@@ -133,7 +113,7 @@ describe("the command of an amqp-lock that is killed", function()
     local one, jobs = start({}, 2, "--no-guard", name, "sh", "-c", SHELL)
     one:signal "KILL"
     gate.until_free("mutex", name)
-    for _, job in ipairs(jobs) do assert.is_true(job:runs()) end
+    for _, job in ipairs(jobs) do assert.is_true(job:alive()) end
   end)
 
   it("does not keep a pipe open that it wrote to, while its guard ends the command", function()
@@ -145,86 +125,46 @@ describe("the command of an amqp-lock that is killed", function()
     local parent = process.contents(("/proc/%d/stat"):format(jobs[1].pid)):match "^%d+ %b() %a (%d+)"
     command.process(parent):signal "KILL"
     one:await "end of the pipe\n"
-    assert.is_true(jobs[1]:runs())
+    assert.is_true(jobs[1]:alive())
     assert.is_true(gate.held("mutex", name))
   end)
 end)
 
 describe("the command of an amqp-lock that is stopped", function()
-  it("ends before the broker lets the next holder in, also if it ignores TERM; amqp-lock tells it then", function()
-    local all = {}
-    for i, job in ipairs { SHELL, DEAF } do
-      local name = gate.name()
-      local one, jobs = start({}, job == SHELL and 2 or 1, "--heartbeat", "2", "--grace", "1", name, "sh", "-c", job)
-      all[i] = { one = one, jobs = jobs, name = name }
-    end
-    for _, its in ipairs(all) do its.one:signal "STOP" end
-    for _, its in ipairs(all) do next_is_alone(its.name, its.jobs) end
-    for _, its in ipairs(all) do
-      its.one:signal "CONT"
-      assert.same({ "exit", 76 }, { its.one:wait() })
-      local output = its.one:output() -- "lost" if the broker, on a busy machine, has closed the connection by then
-      assert.is_truthy(output:find "amqp%-lock: suspect: mutex " or output:find "amqp%-lock: lost: mutex ", output)
-    end
-  end)
-
   it("goes on if that is over soon", function()
-    local name = gate.name()
-    local one, jobs = start({ input = true }, 1, "--heartbeat", "10", "--grace", "1", name, "sh", "-c",
+    local one = start({ input = true }, 1, "--heartbeat", "10", "--grace", "1", gate.name(), "sh", "-c",
       "echo job $$; read line; echo went on")
     one:signal "STOP"
     one.process:await_state "T"
     one:signal "CONT"
     one:write "go\n"
     assert.same({ "exit", 0 }, { one:wait() })
-    assert.is_false(jobs[1]:runs())
     assert.matches("went on\n$", one:output())
   end)
-end)
 
--- As `docker pause` does, or a suspended machine. The next holder is in when they go on, and no grace is left to give.
-describe("the command of an amqp-lock that is stopped together with its guard and its command", function()
-  local TELLS = "trap 'echo got TERM' TERM; echo job $$; while :; do sleep 0.1; done"
-
-  it("gets KILL at once when they go on, in whatever order", function()
-    local cases = {
-      { order = { "job", "guard", "tool" } }, { order = { "tool", "guard", "job" } }, { order = { "guard", "job" } },
-      { order = { "tool", "job" } }, { order = { "job", "tool" }, options = { "--no-guard", "--grace=0.04" } },
-    }
-    for _, case in ipairs(cases) do
-      case.name = gate.name()
-      local words = case.options or { "--grace=2" }
-      for _, word in ipairs { "--heartbeat=2", case.name, "sh", "-c", TELLS } do table.insert(words, word) end
-      local one, jobs = start({}, 1, values.unpack(words))
-      case.one = one
-      case.all = { job = jobs[1], tool = one.process, guard = not case.options and guard_of(one) or nil }
-      for _, each in pairs(case.all) do each:signal "STOP" end
-      for _, each in pairs(case.all) do each:await_state "T" end
-    end
-    for _, case in ipairs(cases) do
-      local other, how = next_holder(case.name), table.concat(case.order, ", ")
-      for _, who in ipairs(case.order) do case.all[who]:signal "CONT" end
-      case.all.job:await_end(SECONDS)
-      assert.is_nil(case.one:output():find("got TERM", 1, true), how .. "\n" .. case.one:output())
-      other:close()
-    end
-  end)
-end)
-
-describe("the command of an amqp-lock whose network is silent", function()
-  it("ends before the broker lets the next holder in, whichever way is silent, and if it ignores TERM", function()
+  -- As `docker pause` does, or a suspended machine. The next holder is in when they go on, and no grace is left.
+  it("together with its guard and its command gets KILL at once when they go on, whichever goes on first", function()
     local all = {}
-    for _, row in ipairs { { "up", SHELL, 2 }, { "down", SHELL, 2 }, { "up", DEAF, 1 } } do
-      local name, between = gate.name(), proxy.start()
-      local one, jobs = start({ env = { AMQP_URL = between.url } }, row[3], "--heartbeat=2", "--grace=1", name, "-c",
-        row[2])
-      between:switch(row[1], "drop")
-      table.insert(all, { one = one, jobs = jobs, name = name })
+    for i, order in ipairs { { "job", "guard", "tool" }, { "tool", "guard", "job" }, { "guard", "job" },
+      { "tool", "job" }, { "job", "tool", no_guard = true } } do
+      local words = order.no_guard and { "--no-guard", "--grace=0.04" } or { "--grace=2" }
+      local its = { order = order, name = gate.name() }
+      for _, word in ipairs { "--heartbeat=2", its.name, "sh", "-c", DEAF } do table.insert(words, word) end
+      local one, jobs = start({}, 1, values.unpack(words))
+      its.one, its.processes = one, { job = jobs[1], tool = one.process, guard = not order.no_guard and guard_of(one)
+        or nil }
+      all[i] = its
     end
     for _, its in ipairs(all) do
-      next_is_alone(its.name, its.jobs)
-      assert.same({ "exit", 76 }, { its.one:wait(SECONDS) })
-      assert.matches("amqp%-lock: suspect: mutex ", its.one:output())
+      for _, each in pairs(its.processes) do each:signal "STOP" end
+      for _, each in pairs(its.processes) do each:await_state "T" end
+    end
+    for i, its in ipairs(all) do
+      local other = next_holder(its.name)
+      for _, who in ipairs(its.order) do its.processes[who]:signal "CONT" end
+      its.processes.job:await_end(SECONDS)
+      assert.is_false(got_term(its.one), i)
+      other:close()
     end
   end)
 end)
@@ -235,96 +175,67 @@ describe("the command of an amqp-lock whose guard alone is killed", function()
     local one, jobs = start({ input = true }, 1, name, "-c", "echo job $$; read line; echo went on; exit 5")
     guard_of(one):signal "KILL"
     one:await "amqp%-lock: the guard was killed: [^\n]*\n"
-    assert.is_true(jobs[1]:runs())
+    assert.is_true(jobs[1]:alive())
     assert.is_true(gate.held("mutex", name))
     one:write "go\n"
     assert.same({ "exit", 5 }, { one:wait() })
     assert.matches("\nwent on\n$", one:output())
   end)
+end)
 
-  it("ends before the broker lets the next holder in, if the network is silent", function()
-    local name, between = gate.name(), proxy.start()
-    local one, jobs = start({ env = { AMQP_URL = between.url } }, 1, "--heartbeat=4", "--grace=3", name, "-c", DEAF)
-    guard_of(one):signal "KILL"
-    one:await "amqp%-lock: the guard was killed: "
-    between:switch("up", "drop")
-    next_is_alone(name, jobs)
-    assert.same({ "exit", 76 }, { one:wait(SECONDS) })
-    assert.matches("the lock may be lost before the command has ended", one:output(), 1, true)
+describe("the command of an amqp-lock whose network is silent, or which is stopped,", function()
+  it("ends before the broker lets the next holder in, also if it ignores TERM, or has no guard", function()
+    local all = {}
+    for i, its in ipairs { { silent = "up", job = DEAF }, { silent = "down", job = SHELL, jobs = 2 },
+      { silent = "up", job = DEAF, no_guard = true }, { job = SHELL, jobs = 2 } } do
+      its.name, its.proxy = gate.name(), proxy.start()
+      its.one, its.jobs = start({ env = { AMQP_URL = its.proxy.url } }, its.jobs or 1, "--heartbeat=2", "--grace=1",
+        its.name, "-c", its.job)
+      if its.no_guard then
+        guard_of(its.one):signal "KILL"
+        its.one:await "amqp%-lock: the guard was killed: "
+      end
+      all[i] = its
+    end
+    for _, its in ipairs(all) do
+      if its.silent then its.proxy:switch(its.silent, "drop") else its.one:signal "STOP" end
+    end
+    for _, its in ipairs(all) do
+      next_is_alone(its.name, its.jobs)
+      its.one:signal "CONT"
+      assert.same({ "exit", 76 }, { its.one:wait(SECONDS) })
+      -- One that was stopped says "lost" if the broker, on a busy machine, has closed the connection by then.
+      local output = its.one:output()
+      assert.is_truthy(output:find(its.no_guard and "the lock may be lost before the command has ended"
+        or "suspect: mutex ", 1, true) or not its.silent and output:find("lost: mutex ", 1, true), output)
+      assert.equal(its.job == DEAF, got_term(its.one))
+    end
   end)
 end)
 
 describe("the command of an amqp-lock whose lock is lost", function()
-  -- Commands that tell what they get.
-  local TELLS = "trap 'echo got TERM; exit 0' TERM; echo job $$; while :; do sleep 0.1; done"
-
-  operated_it("gets TERM when the connection is closed, and the reason is told", function()
+  operated_it("gets TERM when the connection is closed, with all its processes, and the reason is told", function()
     local name = gate.name()
-    local one = start({}, 1, "--name", name, name, "sh", "-c", TELLS)
+    local one, jobs = start({}, 3, "--name", name, name, "sh", "-c",
+      "setsid sh -c 'echo job $$; exec sleep 600' & " .. SHELL)
     broker.suite:close_connection(name .. " holder")
     assert.same({ "exit", 76 }, { one:wait(SECONDS) })
-    assert.matches("got TERM\n", one:output(), 1, true)
+    none_lives(jobs)
     assert.matches('amqp%-lock: lost: mutex ".-": .*the operator wants it.*; the command is asked to end\n',
       one:output())
   end)
 
-  operated_it("gets TERM when the queue is deleted", function()
-    local name = gate.name()
-    local one = start({}, 1, name, "sh", "-c", TELLS)
-    broker.suite:delete_queue(name .. "-mutex")
-    assert.same({ "exit", 76 }, { one:wait(SECONDS) })
-    assert.matches("got TERM\n", one:output(), 1, true)
-  end)
-
-  operated_it("gets TERM when the broker stops, and its processes with it; others wait with --wait-broker", function()
-    local name, waiters = gate.name(), {}
-    local one, jobs = start({}, 3, name, "sh", "-c", "setsid sh -c 'echo job $$; exec sleep 600' & " .. SHELL)
-    broker.suite:stop()
-    assert.same({ "exit", 76 }, { one:wait(SECONDS) })
-    none_lives(jobs)
-    local fast = kinds.all.fast_mutex.name()
-    for i, words in ipairs { { "--close", name }, { "--fast", fast } } do
-      waiters[i] = command.start({ fd = 7 }, "--wait-broker", "--status-fd", "7", words[1], words[2], "echo", "in")
-    end
-    for _, each in ipairs(waiters) do
-      until_true(function() return each:told():find '^{"event":"waiting","seconds":[^\n]*unreachable', each:told() end,
-        SECONDS)
-    end
-    broker.suite:restart()
-    for _, each in ipairs(waiters) do
-      assert.same({ "exit", 0 }, { each:wait(SECONDS) })
-      assert.matches("in\n$", each:output())
-    end
-  end)
-
-  operated_it("gets TERM when the broker is frozen, also without its guard", function()
-    local one, jobs = start({}, 1, "--heartbeat=4", "--grace=3", gate.name(), "sh", "-c", TELLS)
-    guard_of(one):signal "KILL"
-    one:await "amqp%-lock: the guard was killed: "
-    stage.undo(function() broker.suite:thaw() end)
-    broker.suite:freeze()
-    assert.same({ "exit", 76 }, { one:wait(SECONDS) })
-    assert.is_false(jobs[1]:runs())
-    assert.matches("the lock may be lost before the command has ended", one:output(), 1, true)
-    assert.matches("got TERM\n", one:output(), 1, true)
-  end)
-
-  operated_it("gets KILL after the grace", function()
-    local name = gate.name()
-    local one, jobs = start({}, 1, "--grace", "0.5", "--lost-exit-code", "9", name, "sh", "-c", DEAF)
-    broker.suite:delete_queue(name .. "-mutex")
-    assert.same({ "exit", 9 }, { one:wait(SECONDS) })
-    assert.is_false(jobs[1]:runs())
-  end)
-
-  operated_it("gets KILL at once with --on-lost=kill", function()
-    local name = gate.name()
-    local one, jobs = start({}, 1, "--on-lost=kill", name, "sh", "-c", TELLS)
-    broker.suite:delete_queue(name .. "-mutex")
-    assert.same({ "exit", 76 }, { one:wait(SECONDS) })
-    assert.is_nil(one:output():find("got TERM", 1, true))
-    assert.is_false(jobs[1]:runs())
-  end)
+  for what, row in pairs { ["TERM, and KILL after the grace"] = { "--grace=0.5", "--lost-exit-code=9", 9, true },
+    ["KILL at once with --on-lost=kill"] = { "--on-lost=kill", "--grace=9", 76, false } } do
+    operated_it("gets " .. what .. " when the queue is deleted", function()
+      local name = gate.name()
+      local one, jobs = start({}, 1, row[1], row[2], name, "sh", "-c", DEAF)
+      broker.suite:delete_queue(name .. "-mutex")
+      assert.same({ "exit", row[3] }, { one:wait(SECONDS) })
+      assert.equal(row[4], got_term(one))
+      none_lives(jobs)
+    end)
+  end
 
   operated_it("goes on with --on-lost=ignore, and its status counts", function()
     local name = gate.name()
@@ -351,7 +262,7 @@ describe("a command that ends by itself", function()
     local one, jobs = start({}, 1, name, "sh", "-c", "setsid sh -c 'echo job $$; exec sleep 600' & sleep 0.3; exit 4")
     assert.same({ "exit", 4 }, { one:wait() })
     assert.is_false(gate.held("mutex", name))
-    assert.is_true(jobs[1]:runs())
+    assert.is_true(jobs[1]:alive())
   end)
 end)
 
@@ -422,7 +333,7 @@ describe("with a system call that is denied,", function()
   it("it keeps its lock for longer than the broker waits, and ends its command when it is stopped", function()
     local stopped, kept = {}, {}
     for _, row in ipairs(ROWS) do
-      table.insert(stopped, start_denied(row, 4))
+      table.insert(stopped, start_denied(row, 2))
       local is_kept = row:find "clone3" or row:find "eventfd2" or row:find "timerfd_create"
       if is_kept then table.insert(kept, start_denied(row, 2)) end
     end
@@ -431,14 +342,13 @@ describe("with a system call that is denied,", function()
     for _, its in ipairs(kept) do assert.is_true(its.jobs[1]:alive() and gate.held("mutex", its.name), its.row) end
   end)
 
-  for call, why in pairs { waitid = "cannot start a process", pipe2 = "cannot start a process",
-    signalfd4 = "cannot wait for signals" } do
-    it(call .. ", it does not run its command, and says so", function()
+  it("waitid, pipe2 or signalfd4, it does not run its command, and says so", function()
+    for call, why in pairs { waitid = "start a process", pipe2 = "start a process", signalfd4 = "wait for signals" } do
       local output = command.ends({ program = deny }, 70, words_of("EPERM " .. call, gate.name(), "echo", "in"))
-      assert.matches("^amqp%-lock: " .. why, output)
+      assert.matches("^amqp%-lock: cannot " .. why, output)
       assert.is_nil(output:find("\nin\n", 1, true))
-    end)
-  end
+    end
+  end)
 end)
 
 -- The time since the broker's last answer is what the certainty of a permit is made of, and in a wait there is none.
@@ -465,9 +375,27 @@ describe("the command of a permit that is had late in a wait", function()
   end)
 end)
 
+describe("amqp-lock --wait-broker", function()
+  it("waits until a broker is there, also for a fast mutex", function()
+    local between, all = proxy.shut(), {}
+    for option, name in pairs { ["--close"] = gate.name(), ["--fast"] = kinds.all.fast_mutex.name() } do
+      local one = command.start({ env = { AMQP_URL = between.url }, fd = 7 }, option, "--wait-broker", "--status-fd",
+        "7", name, "echo", "in")
+      table.insert(all, one)
+      until_true(function() return one:told():find('^{"event":"waiting","seconds":[^\n]*unreachable'), one:told() end,
+        SECONDS)
+    end
+    between:open()
+    for _, one in ipairs(all) do
+      assert.same({ "exit", 0 }, { one:wait(SECONDS) })
+      assert.matches("in\n$", one:output())
+    end
+  end)
+end)
+
 describe("a crowd of amqp-locks, of which every third is killed", function()
   local soaks = os.getenv "AMQPLOCKS_SOAK"
-  local count, runs = soaks and 200 or 24, soaks and 999 or 30
+  local count, runs = soaks and 200 or 18, soaks and 999 or 36
 
   it("never has two commands inside", function()
     local name = gate.name()

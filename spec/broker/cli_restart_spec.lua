@@ -9,6 +9,7 @@ local command = require "spec.support.command"
 local gate = require "spec.support.gate"
 local line = require "spec.support.line"
 local process = require "spec.support.process"
+local proxy = require "spec.support.proxy"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
@@ -52,7 +53,9 @@ local JOB = "echo job $$; exec sleep 600"
 describe("amqp-lock --restart", function()
   operated_it("runs its command again when the next holder has released, and nothing of it lives meanwhile", function()
     local name = gate.name()
-    local one, job = start("-W", name, "-c", "echo ticket $AMQP_LOCK_TICKET $AMQP_LOCK_OUTER_TICKETS .; " .. JOB)
+    stage.undo(function() stage.delete(name .. "-rwfence") end)
+    local one, job = start("-W", "--fenced", name, "-c",
+      "echo ticket $AMQP_LOCK_TICKET fence $AMQP_LOCK_FENCE $AMQP_LOCK_OUTER_TICKETS .; " .. JOB)
     local waiter = gate.process("write", name)
     line.join(waiter)
     broker.suite:delete_queue(gate.queue("write", name))
@@ -67,20 +70,22 @@ describe("amqp-lock --restart", function()
     one:signal "TERM"
     assert.same({ "exit", 143 }, { one:wait() }, one:output())
     assert.is_false(gate.held("write", name))
-    local first, second = one:output():match "ticket (%x+) %..*ticket (%x+) %."
-    assert.is_true(first ~= second and second ~= nil, one:output())
+    local first, fence, second, larger = one:output():match(
+      "ticket (%x+) fence (%d+) %..*ticket (%x+) fence (%d+) %.")
+    assert.is_true(first ~= second and tonumber(fence) < tonumber(larger), one:output())
     assert.matches("^[%l ]*acquired started lost ended .*acquired started ended released$", events_of(one))
   end)
 
   operated_it("goes on when the broker closes its connection, and waits for a broker that is away", function()
-    local node, name = broker.suite, gate.name()
-    local one, job = start("--heartbeat=2", "--name", name, name, "-c", JOB)
-    node:close_connection(name .. " holder")
+    local between, name, connection = proxy.start(), gate.name(), client.unique "restarted"
+    local one, job = start("--url", between.url, "--name", connection, name, "-c", JOB)
+    broker.suite:close_connection(connection .. " holder")
     await_times(one, "job %d+\n", 2)
-    assert.is_false(job:alive())
-    node:stop()
-    await_told(one, "down")
-    node:restart()
+    assert.is_false(job:runs())
+    between:refuse(true)
+    between:cut_all()
+    until_true(function() return one:told():find '"waiting","seconds":[^\n]*unreachable', one:told() end, SECONDS)
+    between:refuse(false)
     await_times(one, "job %d+\n", 3)
     one:signal "TERM"
     assert.same({ "exit", 143 }, { one:wait(SECONDS) }, one:output())
@@ -90,18 +95,6 @@ describe("amqp-lock --restart", function()
     local name = gate.name()
     assert.equal("once\n", command.ends({}, 3, "--restart", name, "-c", "echo once; exit 3"))
     command.ends({}, 75, "--restart", "-n", gate.holder("mutex", name).name, "true")
-  end)
-
-  operated_it("acquires numbers that grow", function()
-    local name = gate.name()
-    stage.undo(function() stage.delete(name .. "-mutexfence") end)
-    local one = start("--fenced", name, "-c", "echo fence $AMQP_LOCK_FENCE.; " .. JOB)
-    broker.suite:delete_queue(gate.queue("mutex", name))
-    await_times(one, "job %d+\n", 2)
-    local first, second = one:output():match "fence (%d+)%..*fence (%d+)%."
-    assert.is_true(tonumber(second) > tonumber(first))
-    one:signal "TERM"
-    one:wait()
   end)
 
   operated_it("does not begin again when a signal has asked it to end, before or while it waits again", function()
@@ -133,12 +126,6 @@ describe("amqp-lock --restart", function()
     gate.served(other)
     assert.same({ "exit", 75 }, { one:wait(SECONDS) }, one:output())
   end)
-
-  it("is refused with what makes no sense beside it", function()
-    for _, words in ipairs{ { "--hold", "db" }, { "--on-lost", "ignore", "db", "true" } } do
-      assert.matches("--restart", command.ends({}, 64, "--restart", (unpack or table.unpack)(words)), 1, true)
-    end
-  end)
 end)
 
 describe("the file of --url-file, when the password changes", function()
@@ -169,7 +156,7 @@ describe("the file of --url-file, when the password changes", function()
     local one, job = start("--url-file", who.path, name, "-c", JOB)
     who.rotate()
     await_times(one, "job %d+\n", 2)
-    assert.is_false(job:alive())
+    assert.is_false(job:runs())
     assert.is_true(gate.held("mutex", name))
     one:signal "TERM"
     assert.same({ "exit", 143 }, { one:wait() }, one:output())

@@ -55,29 +55,22 @@ describe("amqp-lock --all", function()
     list = ("write:%s,slot:%s,mutex:%s"):format(name, slots, name)
   end)
 
-  it("holds all of the locks while its command runs, and none after it", function()
-    local one = start("--all", list, "sh", "-c", IN)
-    assert.is_true(gate.held("mutex", name))
-    assert.is_true(gate.held("write", name))
-    assert.equal("x-", held(slots, 2))
-    release(one)
-    assert.is_false(gate.held("mutex", name))
-    assert.is_false(gate.held("write", name))
-    assert.equal("--", held(slots, 2))
-  end)
-
-  it("tells its command of them", function()
-    local output = ends(0, "--all", list, "sh", "-c", "echo $AMQP_LOCK_KIND; echo $AMQP_LOCK_NAME; "
-      .. "echo ${AMQP_LOCK_SLOT-none}; echo $AMQP_LOCK_TICKETS; echo $AMQP_LOCK_TICKET")
-    local kind, names, slot, tickets, first = output:match "^(.-)\n(.-)\n(.-)\n(.-)\n(.-)\n$"
+  it("holds all of the locks while its command runs, tells it of them, and holds none after it", function()
+    local one = start("--all", list, "sh", "-c", "echo $AMQP_LOCK_KIND; echo $AMQP_LOCK_NAME; "
+      .. "echo ${AMQP_LOCK_SLOT-none}; echo $AMQP_LOCK_TICKETS; echo $AMQP_LOCK_TICKET; " .. IN)
+    local kind, names, slot, tickets, first = one:output():match "^(.-)\n(.-)\n(.-)\n(.-)\n(.-)\nin\n$"
     assert.same({ "all", list, "none" }, { kind, names, slot })
     assert.matches("^%x+ %x+ %x+$", tickets)
     assert.equal(first, tickets:match "^%x+")
+    assert.is_true(gate.held("mutex", name) and gate.held("write", name))
+    assert.equal("x-", held(slots, 2))
+    release(one)
+    assert.is_false(gate.held("mutex", name) or gate.held("write", name))
+    assert.equal("--", held(slots, 2))
   end)
 
   it("holds none if one of them is not free in time", function()
     local lock = assert(stage.connect():rwlock(name):try_read())
-    ends(75, "-n", "--all", list, "true")
     ends(75, "-w", "0.3", "--all", list, "true")
     assert.is_false(gate.held("mutex", name))
     assert.equal("--", held(slots, 2))
@@ -99,17 +92,6 @@ describe("amqp-lock --all", function()
     stage.fails("timeout", conn:all({ conn:mutex(name), conn:mutex(other) }):acquire { timeout = 0.3 })
     release(one)
     for _, each in ipairs { name, other } do stage.delete(each .. "-mutexbell") end
-  end)
-
-  it("leaves nothing held when it is killed half-way", function()
-    local lock = assert(stage.connect():rwlock(name):try_write())
-    local one = command.start({}, "--all", list, "true")
-    until_true(function() return gate.held("mutex", name) end) -- the first in the order
-    one:signal "KILL"
-    until_true(function() return not gate.held("mutex", name) end)
-    assert.equal("--", held(slots, 2))
-    assert.is_true(lock:release())
-    stage.delete(name .. "-rwbell")
   end)
 
   operated_it("ends its command when one of them is lost, and releases the others", function()
@@ -163,18 +145,5 @@ describe("amqp-lock --count", function()
     assert.equal("1 2\n", ends(0, "--slots", "2", "--count", "2", name, "-c", "echo $AMQP_LOCK_SLOTS"))
     ends(0, "--permits", "2", "--count", "2", name, "true")
     assert.matches("option --count is for -S and -P", ends(64, "--count", "2", name, "true"), 1, true)
-  end)
-
-  it("gives all of them back when it is killed: its command has ended before", function()
-    local name = semaphore(2)
-    local one = command.start({}, "-S", "--count", "2", name, "sh", "-c", "echo job $$; sleep 600")
-    local pid = one:await "job (%d+)\n"
-    local job = command.process(pid)
-    one:signal "KILL"
-    until_true(function()
-      local is_free = held(name, 2) == "--"
-      if is_free then assert.is_false(job:alive()) end
-      return is_free
-    end, 60)
   end)
 end)

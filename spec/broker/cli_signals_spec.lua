@@ -36,19 +36,21 @@ end
 local function touch(path) assert(io.open(path, "w")):close() end
 
 describe("amqp-lock that waits", function()
-  for signal, number in pairs { TERM = 15, INT = 2, HUP = 1, QUIT = 3 } do
-    it("dies of " .. signal .. ", and leaves nothing", function()
-      local name = gate.name()
-      local held = gate.occupy("mutex", name)
-      local one = command.start({ fd = 7 }, "-v", "--status-fd", "7", name, "true")
-      one:await "waiting: "
-      one:signal(signal)
-      assert.same({ "signal", number }, { one:wait() })
-      assert.matches('{"event":"gave_up","signal":' .. number .. "}\n$", one:told())
-      held:release()
-      assert.is_false(gate.held("mutex", name))
-    end)
-  end
+  it("dies of TERM, INT, HUP and QUIT, and leaves nothing", function()
+    local name = gate.name()
+    local held, waiting = gate.occupy("mutex", name), {}
+    for signal in pairs { TERM = 15, INT = 2, HUP = 1, QUIT = 3 } do
+      waiting[signal] = command.start({ fd = 7 }, "-v", "--status-fd", "7", name, "true")
+      waiting[signal]:await "waiting: "
+    end
+    for signal, number in pairs { TERM = 15, INT = 2, HUP = 1, QUIT = 3 } do
+      waiting[signal]:signal(signal)
+      assert.same({ "signal", number }, { waiting[signal]:wait() })
+      assert.matches('{"event":"gave_up","signal":' .. number .. "}\n$", waiting[signal]:told())
+    end
+    held:release()
+    assert.is_false(gate.held("mutex", name))
+  end)
 
   it("dies of them also while it connects to a broker that does not answer", function()
     local name, between = gate.name(), proxy.start()
@@ -79,12 +81,12 @@ os.execv(sys.argv[1], [sys.argv[1], "-v", "--status-fd", str(writer), sys.argv[2
     assert.same({ "signal", 15 }, { one:wait() })
   end)
 
-  it("drops those that are for its command, which does not run yet", function()
+  it("drops those that are for its command, which does not run yet, and those that it was told to ignore", function()
     local name = gate.name()
     local held = gate.occupy("mutex", name)
-    local one = command.start({}, "-v", "--poll", "0.2", name, "echo", "in")
+    local one = command.start({ ignore = { "HUP", "INT" } }, "-v", "--poll", "0.2", name, "echo", "in")
     one:await "waiting: "
-    for _, signal in ipairs { "USR1", "USR2", "ALRM", "WINCH" } do one:signal(signal) end
+    for _, signal in ipairs { "USR1", "USR2", "ALRM", "WINCH", "HUP", "INT" } do one:signal(signal) end
     held:release()
     assert.same({ "exit", 0 }, { one:wait() }, one:output())
     assert.matches("in\n", one:output(), 1, true)
@@ -100,18 +102,6 @@ os.execv(sys.argv[1], [sys.argv[1], "-v", "--status-fd", str(writer), sys.argv[2
     assert(pipe:write(os.getenv "AMQP_URL", "\n"))
     pipe:close()
     assert.same({ "exit", 0 }, { one:wait() }, one:output())
-  end)
-
-  it("goes on at one that it was told to ignore", function()
-    local name = gate.name()
-    local held = gate.occupy("mutex", name)
-    local one = command.start({ ignore = { "HUP", "INT" } }, "-v", "--poll", "0.2", name, "echo", "in")
-    one:await "waiting: "
-    one:signal "HUP"
-    one:signal "INT"
-    held:release()
-    assert.same({ "exit", 0 }, { one:wait() })
-    assert.matches("in\n", one:output(), 1, true)
   end)
 end)
 
@@ -129,17 +119,6 @@ describe("amqp-lock whose command runs", function()
     touch(file)
     assert.same({ "exit", 0 }, { one:wait() })
     assert.matches("total 8\n$", one:output())
-  end)
-
-  it("does not pass on what it was told to ignore", function()
-    local name, file = gate.name(), command.place() .. "/end"
-    local one = command.start({ ignore = { "HUP" } }, name, "-c", traps({ "USR1" }, file))
-    one:await "job %d+\n"
-    one:signal "HUP"
-    one:signal "USR1"
-    one:await "got USR1 1\n"
-    touch(file)
-    assert.same({ "exit", 0 }, { one:wait() })
   end)
 
   it("passes TERM to all processes of the command, also outside of its group, and to stopped ones", function()
@@ -161,14 +140,11 @@ describe("amqp-lock whose command runs", function()
     for _, job in ipairs(jobs) do job:await_end() end
   end)
 
-  it("gives the command a process group of its own, without a terminal", function()
-    local one = command.start({ input = true }, gate.name(), "-c", "echo job $$; read line")
-    local pid = one:await "job (%d+)\n"
+  it("gives the command a process group of its own, without a terminal, but with --foreground", function()
+    local job = "echo job $$; read line"
+    local pid = command.start({ input = true }, gate.name(), "-c", job):await "job (%d+)\n"
     assert.equal(tonumber(pid), group(pid))
-  end)
-
-  it("leaves it in its own with --foreground", function()
-    local one = command.start({ input = true }, "--foreground", gate.name(), "-c", "echo job $$; read line")
+    local one = command.start({ input = true }, "--foreground", gate.name(), "-c", job)
     assert.equal(group(one.pid), group(one:await "job (%d+)\n"))
   end)
 end)
@@ -181,31 +157,23 @@ describe("amqp-lock in a terminal", function()
     assert.equal(group(one.pid), group(job.pid))
     one:write "\3"
     assert.same({ "signal", 2 }, { one:wait() })
-    assert.is_false(job:alive())
+    assert.is_false(job:runs())
     assert.is_false(gate.held("mutex", name))
   end)
 
-  it("sends the command no second INT and QUIT, and no second HUP", function()
+  it("sends the command no second INT and QUIT, and passes on a signal that is sent to it alone", function()
     local name, file = gate.name(), command.place() .. "/end"
-    local one = command.start({ pty = true }, name, "-c", traps({ "INT", "QUIT" }, file))
+    local one = command.start({ pty = true }, name, "-c", traps({ "INT", "QUIT", "TERM" }, file))
     one:await "job %d+"
     one:write "\3"
     one:await "got INT 1"
     one:write "\28"
     one:await "got QUIT 2"
-    touch(file)
-    assert.same({ "exit", 0 }, { one:wait() })
-    assert.matches("total 2\r?\n$", one:output())
-  end)
-
-  it("passes on a signal that is sent to it alone", function()
-    local name, file = gate.name(), command.place() .. "/end"
-    local one = command.start({ pty = true }, name, "-c", traps({ "TERM" }, file))
-    one:await "job %d+"
     one:signal "TERM"
-    one:await "got TERM 1"
+    one:await "got TERM 3"
     touch(file)
     assert.same({ "exit", 0 }, { one:wait() })
+    assert.matches("total 3\r?\n$", one:output())
   end)
 
   describe("with a shell that has job control", function()
@@ -216,7 +184,7 @@ describe("amqp-lock in a terminal", function()
       return one
     end
 
-    it("stops by ^Z and goes on by fg, and its command with it, which then reads the terminal", function()
+    it("stops by ^Z, goes on by fg, with its command, which reads the terminal, and is a part of pipelines", function()
       local name, one = gate.name(), shell()
       one:write(("%s %s sh -c 'echo job $$; read line; echo \"line:\" $line'; echo \"status:\" $?\n"):format(
         AMQP_LOCK, name))
@@ -229,10 +197,6 @@ describe("amqp-lock in a terminal", function()
       one:write "text\n"
       one:await "line: text\r\n.*ready>" -- the prompt behind the job, which has released then
       assert.is_false(gate.held("mutex", name))
-    end)
-
-    it("is a part of pipelines", function()
-      local name, one = gate.name(), shell()
       one:write(("echo through | %s %s cat | sed s/^/pipe:/; echo \"all:\" ${PIPESTATUS[*]}\n"):format(AMQP_LOCK, name))
       one:await "pipe:through\r\n"
       one:await "all: 0"
@@ -259,7 +223,7 @@ describe("amqp-lock in a terminal", function()
       local job = command.process(pid)
       one:write "kill %1; wait; echo \"ended:\"\n"
       one:await "ended:\r\n"
-      assert.is_false(job:alive())
+      assert.is_false(job:runs())
       assert.is_false(gate.held("mutex", name))
     end)
 
@@ -293,9 +257,12 @@ pid1_describe("amqp-lock as process 1", function()
     return command.process(pid)
   end
 
-  it("passes on TERM, and the exit status", function()
+  it("reaps the orphans of its command, passes on TERM, and the exit status", function()
     local name, file = gate.name(), command.place() .. "/end"
-    local one = start(name, "-c", traps({ "TERM" }, file) .. "; exit 5")
+    local one = start(name, "-c", [[
+      for i in 1 2 3 4 5; do sh -c 'sleep 0 & exit' ; done
+      sleep 0.2
+      until ! grep -qs '^State:.Z' /proc/[0-9]*/status; do sleep 0.1; done; ]] .. traps({ "TERM" }, file) .. "; exit 5")
     one:await "job %d+\n"
     tool(one):signal "TERM"
     one:await "got TERM 1\n"
@@ -310,15 +277,5 @@ pid1_describe("amqp-lock as process 1", function()
     one:await "waiting: "
     tool(one):signal "TERM"
     assert.same({ "exit", 128 + 15 }, { one:wait() })
-  end)
-
-  it("reaps the orphans of its command", function()
-    local name = gate.name()
-    local one = start(name, "-c", [[
-      for i in 1 2 3 4 5; do sh -c 'sleep 0 & exit' ; done
-      sleep 0.2
-      until ! grep -qs '^State:.Z' /proc/[0-9]*/status; do sleep 0.1; done; echo none]])
-    one:await "none\n"
-    assert.same({ "exit", 0 }, { one:wait() })
   end)
 end)

@@ -57,16 +57,6 @@ local function revoke(name)
   until_true(function() return conn:admin(name):revoke(1) end)
 end
 
--- Starts a waiter for the mutex, which is held by an amqp-lock. Returns once it stands at the doorbell: the holder does
--- so, too, from the first waiter on.
-local function join(name, ...)
-  local bell = gate.bell("mutex", name)
-  local standing = select(2, lines.at(name, bell)) or 0
-  local one = command.start({}, ...)
-  until_true(function() return select(2, lines.at(name, bell)) == math.max(standing, 1) + 1, one:output() end)
-  return one
-end
-
 describe("amqp-lock", function()
   describe("holds", function()
     it("a mutex while its command runs, and not after it", function()
@@ -79,16 +69,16 @@ describe("amqp-lock", function()
       assert.is_false(gate.held("mutex", name))
     end)
 
-    for option, kind in pairs { ["-r"] = "read", ["--read"] = "read", ["-W"] = "write", ["--write"] = "write" } do
-      it("a " .. kind .. " lock with " .. option, function()
-        local name = gate.name()
+    it("a read lock with -r, and a write lock with --write", function()
+      local name = gate.name()
+      for option, kind in pairs { ["-r"] = "read", ["--write"] = "write" } do
         local one = holder(option, name)
         assert.is_true(gate.held(kind, name))
         one:close_input()
         assert.same({ "exit", 0 }, { one:wait() })
         assert.is_false(gate.held(kind, name))
-      end)
-    end
+      end
+    end)
 
     it("a slot, and creates the semaphore only if there is none", function()
       local name = stage.name()
@@ -127,34 +117,34 @@ describe("amqp-lock", function()
       assert.is_true(stage.take(stage.connect():fast_mutex(name)):release())
     end)
 
-    it("until its input ends, with --hold", function()
+    it("until its input ends, with --hold, or until a signal comes, of which it dies", function()
       local name = gate.name()
       local one = holder(name)
       one:write "a line does not end it\n"
       assert.is_true(gate.held("mutex", name))
       one:close_input()
       assert.same({ "exit", 0 }, { one:wait() })
-      assert.is_false(gate.held("mutex", name))
       assert.is_nil(one:output():find("lost", 1, true))
+      one = holder("-n", name)
+      one:signal "TERM"
+      assert.same({ "signal", 15 }, { one:wait() })
+      assert.is_false(gate.held("mutex", name))
     end)
 
-    it("until a signal comes, with --hold, if its input cannot tell its end", function()
-      local all = {}
-      for i, input in ipairs { "</dev/null", "<&-", "</etc/passwd", '<"$3"', "</", "& wait" } do
-        local name, empty = gate.name(), command.place() .. "/empty" .. i
+    for what, redirection in pairs { ["/dev/null"] = "</dev/null", ["closed"] = "<&-", ["a file"] = "</etc/passwd",
+      ["an empty file"] = '<"$3"', ["a directory"] = "</", ["a background job's"] = "& wait" } do
+      it("until a signal comes, with --hold, if its input cannot tell its end: " .. what, function()
+        local name, empty = gate.name(), command.place() .. "/empty"
         assert(io.open(empty, "w")):close()
-        all[i] = { input = input, name = name, told = empty .. ".told", one = command.start({ program = "sh" }, "-c",
-          '"$1" --hold -v --status-fd 3 "$2" 3>"$3.told" ' .. input, "sh", command.DIRECTORY .. "/amqp-lock", name,
-          empty) }
-      end
-      for _, its in ipairs(all) do
-        its.one:await "held (%x+)\n"
-        ends(75, "-n", its.name, "true") -- it has had the time to look at its input
-        assert.is_nil(its.one:status(), its.input)
-        assert.is_true(gate.held("mutex", its.name), its.input)
-        assert.is_nil(process.contents(its.told):find('"released"', 1, true), its.input)
-      end
-    end)
+        local one = command.start({ program = "sh" }, "-c", '"$1" --hold -v --status-fd 3 "$2" 3>"$3.told" '
+          .. redirection, "sh", command.DIRECTORY .. "/amqp-lock", name, empty)
+        one:await "held (%x+)\n"
+        ends(75, "-n", name, "true") -- it has had the time to look at its input
+        assert.is_nil(one:status())
+        for _ = 1, 3 do assert.is_true(gate.held("mutex", name)) end
+        assert.is_nil(process.contents(empty .. ".told"):find('"released"', 1, true))
+      end)
+    end
 
     it("nothing with --hold, if its input has ended before", function()
       local name = gate.name()
@@ -175,41 +165,26 @@ describe("amqp-lock", function()
       assert.is_nil(one:output():find("\nheld", 1, true))
       assert.is_false(gate.held("mutex", name))
     end)
-
-    it("until a signal comes, with --hold, and dies of that", function()
-      local name = gate.name()
-      local one = holder(name)
-      one:signal "TERM"
-      assert.same({ "signal", 15 }, { one:wait() })
-      assert.is_false(gate.held("mutex", name))
-    end)
   end)
 
   describe("takes its turn", function()
-    it("before waiters of a lower --priority, whenever they came", function()
-      local name, order = gate.name(), command.place() .. "/order"
-      local one, waiters = holder(name), {}
-      for i, priority in ipairs { "0", "-32768", "7", "32767" } do
-        waiters[i] = join(name, "--poll", "600", "--priority=" .. priority, name, "-c",
-          ("echo %s >>%s"):format(priority, order))
-      end
-      one:close_input()
-      for _, waiter in ipairs(waiters) do assert.same({ "exit", 0 }, { waiter:wait() }, waiter:output()) end
-      assert.equal("32767\n7\n0\n-32768\n", process.contents(order))
-    end)
-
-    it("before waiters of a lower --priority, at a fast mutex", function()
-      local name, order = fast_name(), command.place() .. "/order"
-      local one, waiters = holder("--fast", name), {}
-      for i, priority in ipairs { "0", "-3", "7" } do
-        waiters[i] = command.start({}, "--fast", "--poll", "600", "--priority=" .. priority, name, "-c",
-          ("echo %s >>%s"):format(priority, order))
-        lines.until_at(name, 0, i + 1, name .. "-fastmutex")
-      end
-      one:close_input()
-      for _, waiter in ipairs(waiters) do assert.same({ "exit", 0 }, { waiter:wait() }, waiter:output()) end
-      assert.equal("7\n0\n-3\n", process.contents(order))
-    end)
+    for kind, option in pairs { mutex = "-o", ["fast mutex"] = "--fast" } do
+      it("before waiters of a lower --priority, whenever they came, at a " .. kind, function()
+        local name, order = kind == "mutex" and gate.name() or fast_name(), command.place() .. "/order"
+        local one, waiters = holder(option, name), {}
+        for i, priority in ipairs { "0", "-32768", "7", "32767" } do
+          waiters[i] = command.start({}, option, "--poll", "600", "--priority=" .. priority, name, "-c",
+            ("echo %s >>%s"):format(priority, order))
+          until_true(function() -- the holder stands at the bell, too, from the first waiter on
+            local queue = kind == "mutex" and gate.bell("mutex", name) or name .. "-fastmutex"
+            return select(2, lines.at(name, queue)) == i + 1, waiters[i]:output()
+          end, 60)
+        end
+        one:close_input()
+        for _, waiter in ipairs(waiters) do assert.same({ "exit", 0 }, { waiter:wait() }, waiter:output()) end
+        assert.equal("32767\n7\n0\n-32768\n", process.contents(order))
+      end)
+    end
 
     it("behind clients that wait already, with --fair", function()
       local name = gate.name()
@@ -251,15 +226,7 @@ describe("amqp-lock", function()
       assert.is_true(stage.is_since(before, tonumber(time)))
     end)
 
-    it("a fencing token that grows, with --fenced", function()
-      local name = gate.name()
-      stage.undo(function() stage.delete(name .. "-mutexfence") end)
-      local first = tonumber((ends(0, "--fenced", name, "-c", "echo $AMQP_LOCK_FENCE")))
-      assert.is_true(first > 0)
-      assert.is_true(tonumber((ends(0, "--fenced", name, "-c", "echo $AMQP_LOCK_FENCE"))) > first)
-    end)
-
-    it("a permit's id beside its fencing token, and neither without --fenced", function()
+    it("a fencing token that grows, and a permit's id beside it, and neither without --fenced", function()
       local name = gate.name()
       destroy_later(function(conn) return conn:token_semaphore(name) end)
       local SHOW = 'echo "${AMQP_LOCK_FENCE-none} ${AMQP_LOCK_PERMIT-none}"'
@@ -270,17 +237,12 @@ describe("amqp-lock", function()
       assert.equal("none none\n", (ends(0, "-P", "--quorum", name, "-c", SHOW)))
     end)
 
-    it("its descriptors, and none of its own", function()
-      local name = gate.name()
-      local one = command.start({ fd = 7 }, name, "-c", "ls /proc/self/fd; echo through >&7")
+    it("its descriptors, and none of its own; closed standard descriptors as it got them", function()
+      local one = command.start({ fd = 7 }, gate.name(), "-c", "ls /proc/self/fd; echo through >&7")
       assert.same({ "exit", 0 }, { one:wait() })
       assert.equal("through\n", one:told())
       assert.matches("^0\n1\n2\n3\n7\n$", one:output()) -- 3 is the directory that ls reads
-    end)
-
-    it("closed standard descriptors as it got them", function()
-      local name = gate.name()
-      local one = command.start({ fd = 7, close = { 0, 2 } }, name, "sh", "-c", [[
+      one = command.start({ fd = 7, close = { 0, 2 } }, gate.name(), "sh", "-c", [[
         for fd in 0 1 2; do [ -e /proc/$$/fd/$fd ] && echo $fd >&7; done; true]])
       assert.same({ "exit", 0 }, { one:wait() })
       assert.equal("1\n", one:told())
@@ -305,6 +267,7 @@ describe("amqp-lock", function()
         { "-n", "-w", "3", "db", "true" }, { "--grace", "11", "db", "true" }, { "--fenced", "-P", "db", "true" },
         { "--heartbeat", "2", "--grace", "3", "db", "true" }, { "--on-lost", "cry", "db", "true" },
         { "--random", "db", "true" }, { "--restart", "--hold", "db" },
+        { "--restart", "--on-lost", "ignore", "db", "true" },
         { "--on-revoke", "NONE", "db", "true" }, { "--status-fd", "99", "db", "true" }, { "--hold", "db", "true" },
         { "--status-fd", "1", "db", "true" }, { "-c", "true", "db" },
         { "amq.db", "true" }, { "", "true" }, { "db", "-n", "true" }, { "db", "-c" }, { "db", "-c", "true", "x" },
@@ -314,14 +277,9 @@ describe("amqp-lock", function()
         { "--permits", "1", "--fast", "db", "true" }, { "--fast", "--quorum", "db", "true" },
         { "--fast", "--random", "db", "true" }, { "--name", ("x"):rep(200), "db", "true" },
       } do
-        local output = ends(64, (unpack or table.unpack)(words))
-        assert.matches("^amqp%-lock: ", output)
+        assert.matches("^amqp%-lock: ", ends(64, (unpack or table.unpack)(words)))
       end
-    end)
-
-    it("64 for a fast mutex with --fenced, and says which lock has fencing tokens", function()
       assert.matches("-P --quorum --fenced", ends(64, "--fast", "--fenced", "db", "true"), 1, true)
-      assert.matches("--fast", ends(64, "--fast", "-S", "db", "true"), 1, true)
     end)
 
     it("64 for what means something else in flock, and says what to use", function()
@@ -335,53 +293,34 @@ describe("amqp-lock", function()
       ends(0, "-o", gate.name(), "true")
     end)
 
-    it("66 if there is no semaphore", function() ends(66, "-S", stage.name(), "true") end)
-
-    it("69 without a broker, and waits for one only with --wait-broker", function()
-      local output = ends(69, "--url", "amqp://127.0.0.1:1", "db", "true")
-      assert.matches("^amqp%-lock: unreachable: ", output)
-      ends(75, "--url", "amqp://127.0.0.1:1", "--wait-broker", "-w", "1", "db", "true")
-      ends(75, "--url", "amqp://127.0.0.1:1", "--wait-broker", "-w", "1", "--fast", "db", "true")
-    end)
+    it("66 without a semaphore, 69 without a broker, 77 for a wrong password; it waits only with --wait-broker",
+      function()
+        ends(66, "-S", stage.name(), "true")
+        ends(77, "--url", (os.getenv "AMQP_URL":gsub("//.-@", "//guest:wrong@")), "db", "true")
+        assert.matches("^amqp%-lock: unreachable: ", ends(69, "--url", "amqp://127.0.0.1:1", "db", "true"))
+        ends(75, "--url", "amqp://127.0.0.1:1", "--wait-broker", "-w", "0.5", "db", "true")
+      end)
 
     it("75, or -E, if the lock is not had in time, and is silent with -q", function()
-      local name = gate.name()
-      local one = holder(name)
-      assert.matches("^amqp%-lock: busy: ", ends(75, "-n", name, "true"))
-      assert.matches("^amqp%-lock: timeout: ", ends(75, "-w", "0.1", name, "true"))
-      assert.equal("", ends(9, "-n", "-q", "-E", "9", name, "true"))
-      one:close_input()
-      ends(0, "-w", "60", name, "true")
-    end)
-
-    it("75, and nothing is left of what it had taken", function()
-      local name = stage.name()
-      local read = assert(stage.connect():rwlock(name):read())
-      local rival = stage.connect():rwlock(name)
-      for _ = 1, 5 do
-        ends(75, "-q", "-W", "-w", "0.05", name, "true")
-        assert(assert(rival:try_read()):release())
+      for kind, option in pairs { mutex = "-o", ["fast mutex"] = "--fast" } do
+        local name = kind == "mutex" and gate.name() or fast_name()
+        local one = holder(option, name)
+        assert.matches('^amqp%-lock: busy: ' .. kind .. ' "[^\n]*" is held\n$', ends(75, option, "-n", name, "true"))
+        assert.matches("^amqp%-lock: timeout: " .. kind, ends(75, option, "-w", "0.1", name, "true"))
+        assert.equal("", ends(9, option, "-n", "-q", "-E", "9", name, "true"))
+        one:close_input()
+        ends(0, option, "-w", "60", name, "true")
       end
-      read:release()
     end)
 
-    it("77 for a wrong password", function()
-      local url = os.getenv "AMQP_URL":gsub("//.-@", "//guest:wrong@")
-      ends(77, "--url", url, "db", "true")
-    end)
-
-    it("78 if the name is another queue's", function()
-      local name = stage.name()
+    it("78 if the name is another queue's, or a fast mutex's plain mutex is held", function()
+      local name, fast = stage.name(), fast_name()
       local other = stage.client():channel()
       assert(other:call { method = "queue.declare", queue = name .. "-mutex" })
       stage.undo(function() stage.delete(name .. "-mutex") end)
       ends(78, name, "true")
-    end)
-
-    it("78 for a fast mutex whose plain mutex is held", function()
-      local name = fast_name()
-      holder(name)
-      assert.matches("in use as a plain mutex", ends(78, "--fast", name, "true"), 1, true)
+      holder(fast)
+      assert.matches("in use as a plain mutex", ends(78, "--fast", fast, "true"), 1, true)
     end)
 
     it("126 and 127 for a command that cannot be run, or is not there, and releases", function()
@@ -407,22 +346,17 @@ describe("amqp-lock", function()
   describe("keeps the URL's password", function()
     local url = os.getenv "AMQP_URL"
 
-    it("out of its command line, in all places", function()
-      local name = gate.name()
+    it("out of its command line, in all places, or in a file", function()
+      local name, path = gate.name(), command.place() .. "/url"
       local one = command.start({ input = true }, "--url=" .. url, "--url", url, "--hold", name)
       one:await "held"
       local line = assert(process.contents("/proc/" .. one.pid .. "/cmdline"))
-      assert.is_nil(line:find("guest", 1, true))
-      assert.is_nil(line:find("127.0.0.1", 1, true))
+      assert.is_nil(line:find("guest", 1, true) or line:find("127.0.0.1", 1, true))
       assert.is_truthy(line:find(name, 1, true))
-    end)
-
-    it("in a file", function()
-      local name, path = gate.name(), command.place() .. "/url"
       local file = assert(io.open(path, "w"))
       file:write(url, "\nand another line\n")
       file:close()
-      ends_with({ env = { AMQP_URL = "amqp://127.0.0.1:1" } }, 0, "--url-file", path, name, "true")
+      ends_with({ env = { AMQP_URL = "amqp://127.0.0.1:1" } }, 0, "--url-file", path, gate.name(), "true")
     end)
 
     it("out of what it says about a wrong URL, and about a wrong option", function()
@@ -434,31 +368,22 @@ describe("amqp-lock", function()
   end)
 
   describe("tells", function()
-    it("people what it does, with -v", function()
-      local name = gate.name()
-      local one = holder(name)
-      local waiter = command.start({}, "-v", name, "true")
-      waiter:await "amqp%-lock: waiting: it is held\n"
-      one:close_input()
-      assert.same({ "exit", 0 }, { waiter:wait() })
-      assert.matches('amqp%-lock: acquired mutex "', waiter:output())
-      assert.matches('amqp%-lock: released "', waiter:output())
-      assert.equal("", ends(0, name, "true"))
-    end)
-
-    it("people of a fast mutex, and programs and the command of its kind", function()
-      local name = fast_name()
-      local one = holder("--fast", name)
-      local waiter = command.start({ fd = 7 }, "-v", "--status-fd", "7", "--fast", name, "-c",
-        "env | grep '^AMQP_LOCK_' | sort")
-      waiter:await "amqp%-lock: waiting: it is held\n"
-      one:close_input()
-      assert.same({ "exit", 0 }, { waiter:wait() })
-      assert.matches('amqp%-lock: acquired fast mutex "', waiter:output())
-      assert.matches(("AMQP_LOCK_ACQUIRED_AT=[%%d.]+\nAMQP_LOCK_KIND=fast_mutex\nAMQP_LOCK_NAME=%s\n"
-        .. "AMQP_LOCK_TICKET=%%x+\n"):format((name:gsub("%p", "%%%0"))), waiter:output())
-      assert.matches(('"name":"%s","kind":"fast_mutex","ticket":"%%x+"'):format(name:gsub("%p", "%%%0")), waiter:told())
-    end)
+    for kind, option in pairs { mutex = "-o", ["fast mutex"] = "--fast" } do
+      it("people what it does, with -v, and its command which kind it is: a " .. kind, function()
+        local name = kind == "mutex" and gate.name() or fast_name()
+        local one = holder(option, name)
+        local waiter = command.start({ fd = 7 }, "-v", "--status-fd", "7", option, name, "-c", "echo $AMQP_LOCK_KIND")
+        waiter:await "amqp%-lock: waiting: it is held\n"
+        one:close_input()
+        assert.same({ "exit", 0 }, { waiter:wait() })
+        for _, told in ipairs { 'amqp%-lock: acquired ' .. kind .. ' "', "\n" .. kind:gsub(" ", "_") .. "\n",
+          'amqp%-lock: released "' } do
+          assert.matches(told, waiter:output())
+        end
+        assert.matches(('"name":"%s","kind":"%s","ticket":"%%x+"'):format(name:gsub("%p", "%%%0"),
+          (kind:gsub(" ", "_"))), waiter:told())
+      end)
+    end
 
     it("programs, by lines of JSON", function()
       local name = gate.name()
@@ -527,11 +452,10 @@ print(os.read(reader, 1 << 20).decode(), "status", one.returncode, flush=True)
 
     -- Without an API; `top` writes by the functions of `ls`.
     local OUTPUTS = {
-      "amqp-lock --help", "amqp-lock --version", "amqp-lock --hold MUTEX", "amqp-lock-admin --help",
-      "amqp-lock-admin --version", "amqp-lock-admin ls --help", "amqp-lock-admin ls QUEUES",
+      "amqp-lock --help", "amqp-lock --hold MUTEX", "amqp-lock-admin --version", "amqp-lock-admin ls QUEUES",
       "amqp-lock-admin ls --json-output QUEUES", "amqp-lock-admin holders QUEUES", "amqp-lock-admin status SEMAPHORE",
-      "amqp-lock-admin status --json SEMAPHORE", "amqp-lock-admin slots SEMAPHORE",
-      "amqp-lock-admin resize SEMAPHORE 1", "amqp-lock-admin watch SEMAPHORE",
+      "amqp-lock-admin status --json SEMAPHORE", "amqp-lock-admin resize SEMAPHORE 1",
+      "amqp-lock-admin watch SEMAPHORE",
     }
     local UNWRITABLE = { ["ulimit -f 0"] = "File too large", ["exec >/dev/full"] = "No space left on device",
       ["exec >&-"] = "Bad file descriptor" }
@@ -579,26 +503,25 @@ print(os.read(reader, 1 << 20).decode(), "status", one.returncode, flush=True)
     end)
 
     operated_it("programs of its connections, and of an alarm, by lines of JSON", function()
-      local node, name = broker.suite, gate.name()
-      stage.undo(function() node:alarm(false) end)
-      local holding = command.start({ input = true }, name, "-c", "echo in; cat")
-      holding:await "in\n"
-      local one = command.start({ fd = 7 }, "--status-fd", "7", "--name", name, "--poll", "0.2", name, "-c",
+      local name, connection = gate.name(), client.unique "told"
+      local holding = holder(name)
+      local one = command.start({ fd = 7 }, "--status-fd", "7", "--name", connection, "--poll", "0.2", name, "-c",
         "echo in; sleep 600")
       local function told_of(event, link)
         local line = ('{"event":"%s","link":"%s","at":'):format(event, link)
         until_true(function() return one:told():find(line, 1, true), one:told() end)
       end
       told_of("up", "prober")
-      node:alarm(true)
+      stage.undo(function() broker.suite:alarm(false) end)
+      broker.suite:alarm(true)
       told_of("blocked", "prober")
-      node:alarm(false)
+      broker.suite:alarm(false)
       told_of("unblocked", "prober")
-      node:close_connection(name .. " prober")
+      broker.suite:close_connection(connection .. " prober")
       told_of("down", "prober")
       holding:close_input()
       one:await "in\n"
-      node:close_connection(name .. " holder")
+      broker.suite:close_connection(connection .. " holder")
       told_of("down", "holder")
       assert.same({ "exit", 76 }, { one:wait() })
     end)
@@ -642,18 +565,7 @@ while True: print(one.recv(4096).decode(), flush=True)
   end)
 
   describe("asked to release", function()
-    it("says so, and sends the signal of --on-revoke", function()
-      local name = stage.semaphore(1)
-      local one = command.start({}, "-S", "--on-revoke", "USR1", name, "-c",
-        "trap 'echo asked; exit 4' USR1; echo in; while :; do sleep 0.1; done")
-      one:await "in\n"
-      revoke(name)
-      one:await "asked\n"
-      assert.same({ "exit", 4 }, { one:wait() })
-      assert.matches("revoked: ", one:output(), 1, true)
-    end)
-
-    it("sends it to the process group of its command, and to no other process", function()
+    it("sends the signal of --on-revoke to the process group of its command, and to no other process", function()
       local name = stage.semaphore(1)
       local one = command.start({ input = true }, "-S", "--on-revoke", "USR1", name, "-c", [[
         sh -c 'trap "echo member asked; exit" USR1; echo in; while :; do sleep 0.1; done' &
@@ -686,8 +598,7 @@ while True: print(one.recv(4096).decode(), flush=True)
 
   operated_it("closes its connections also if it does not get the lock", function()
     local name, log = gate.name(), broker.suite.directory .. "/log/rabbit.log"
-    -- The broker's lines about the end of connections of this name: the level of each.
-    local function closed(connection)
+    local function closed(connection) -- the levels of the broker's lines about the end of connections of this name
       local levels = {}
       for text in process.contents(log):gmatch "[^\n]+" do
         if text:find("closing AMQP connection", 1, true) and text:find(connection, 1, true) then

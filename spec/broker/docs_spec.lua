@@ -11,6 +11,7 @@ local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"
 local scene = require "spec.broker.openresty_scene"
 local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
 
 local operated_it = broker.operated_it(it, pending)
 
@@ -91,35 +92,34 @@ describe("docs/production.md", function()
     local command = read("docs/production.md"):match "set_policy (.-)\nrabbitmqctl"
     local pattern, definition = command:match "\n%s+'([^']*)'[^']*'([^']*)'"
     local policy, name = client.unique "policy", client.unique "lock"
-    stage.undo(function() broker.suite:ctl("clear_policy", policy) end)
-    broker.suite:ctl("set_policy", "--apply-to", "queues", policy, pattern, definition)
+    stage.undo(function() broker.suite:clear_policy("/", policy) end)
+    broker.suite:set_policy("/", policy, pattern, definition)
     local holder, waiter = stage.connect(), amqplocks.connect()
-    stage.undo(function() waiter:close() end)
-    stage.undo(function() waiter:admin(name):destroy() end)
-    stage.undo(function() waiter:token_semaphore(name):destroy() end)
+    stage.undo(function()
+      waiter:admin(name):destroy()
+      waiter:token_semaphore(name):destroy()
+      waiter:close()
+      for _, role in ipairs { "-mutexbell", "-w-rwbell", "-work" } do stage.delete(name .. role) end
+    end)
     assert(holder:admin(name):resize(1))
     assert(holder:token_semaphore(name):resize(1))
-    stage.take(holder:semaphore(name))
-    stage.take(holder:mutex(name))
-    stage.take(holder:token_semaphore(name))
+    for _, kind in ipairs { "semaphore", "mutex", "token_semaphore" } do stage.take(holder[kind](holder, name)) end
     assert(holder:rwlock(name):read())
-    stage.undo(function()
-      stage.delete(name .. "-mutexbell")
-      stage.delete(name .. "-rwbell")
-    end)
+    assert(holder:rwlock(name .. "-w"):write())
     stage.fails("timeout", waiter:mutex(name):acquire { timeout = 0.5 })
-    stage.fails("timeout", waiter:rwlock(name):write { timeout = 0.5 })
-    local other = name .. "-work"
-    assert(stage.client():declare(other, { durable = true }))
-    stage.undo(function() stage.delete(other) end)
-    assert.equal(other .. "\t" .. policy, broker.suite:row(other, "list_queues", "name", "policy"))
-    local rows = 0
-    for row in broker.suite:ctl("list_queues", "name", "policy"):gmatch "[^\n]+" do
-      if row:find(name, 1, true) == 1 and not row:find(other, 1, true) then
-        rows = rows + 1
-        assert.matches("^%S+\t?$", row)
-      end
+    stage.fails("timeout", waiter:rwlock(name .. "-w"):read { timeout = 0.5 })
+    assert(stage.client():declare(name .. "-work", { durable = true }))
+    local rows
+    until_true(function()
+      rows = broker.suite:strings([=[
+        [[N, "=", case rabbit_policy:name(Q) of none -> <<"none">>; P -> P end] || Q <- rabbit_amqqueue:list(),
+          {_, _, _, N} <- [amqqueue:get_name(Q)], string:prefix(N, $1) =/= nomatch]]=], name)
+      local text = table.concat(rows, " ")
+      return text:find(name .. "-work=" .. policy, 1, true), text
+    end, 60)
+    assert.is_true(#rows >= 10)
+    for _, row in ipairs(rows) do
+      if row ~= name .. "-work=" .. policy then assert.matches("=none$", row) end
     end
-    assert.is_true(rows >= 7)
   end)
 end)

@@ -32,12 +32,11 @@ describe("make release", function()
     return try(("make -s release VERSION=%s RELEASE_URL=file://%s/page/ %s"):format(version, place, settings or ""))
   end
 
-  local function commit() run "git add -A && git commit -q --allow-empty -m 'A commit'" end
+  local COMMIT = "git add -A && git commit -q --allow-empty -m 'A commit'"
 
   -- Replaces a line of a file, by sed, and commits that.
   local function change(path, script)
-    run(("sed -i %s %s && ! git diff --quiet"):format(quote(script), path))
-    commit()
+    run(("sed -i %s %s && ! git diff --quiet && %s"):format(quote(script), path, COMMIT))
   end
 
   setup(function()
@@ -52,42 +51,39 @@ describe("make release", function()
     run "git config commit.gpgSign false && git config tag.gpgSign false && git config core.autocrlf false"
     run(("sed -i '0,/^## /s/^## .*/## %s, 2026-12-01/' CHANGELOG.md"):format(version))
     run "sed -i '1s/UNRELEASED/unstable/' debian/changelog"
-    commit()
+    run(COMMIT)
   end)
   teardown(function() process.shell("rm", "-rf", place) end)
 
-  -- Makes a state in which there must be no release, and makes it undone.
-  local function refuses(words, spoil, settings)
-    it("refuses " .. words[1] .. ", and leaves no tag", function()
+  for _, row in ipairs { -- what is wrong, what is said, how it comes to be, further settings
+    { "a changed file", "not committed:\n M LICENSE", function() run "echo >>LICENSE" end },
+    { "a changelog that says unreleased, and asks for the date", 'write its date: "## [%d.]+, %d%d%d%d%-%d%d%-%d%d"',
+      function() change("CHANGELOG.md", "0,/^## /s/^\\(## [^,]*\\).*/\\1, unreleased/") end },
+    { "a changelog without a section of this version", 'is "## 9.9.9, 2026%-12%-01"',
+      function() change("CHANGELOG.md", "0,/^## /s/^## [^,]*/## 9.9.9/") end },
+    { "a date that there is not", "it should be ",
+      function() change("CHANGELOG.md", "0,/^## /s/^\\(## [^,]*\\).*/\\1, 2026-13-41/") end },
+    { "a Debian changelog that says unreleased", "UNRELEASED",
+      function() change("debian/changelog", "1s/unstable/UNRELEASED/") end },
+    { "a Debian changelog of another version", "begins with version %(9.9.9%-1%)",
+      function() change("debian/changelog", "1s/(.*)/(9.9.9-1)/") end },
+    { "a version that is not the source's", "AL_VERSION in src/amqplocks.h is 9.9.9",
+      function() change("src/amqplocks.h", 's/\\(AL_VERSION "\\)[^"]*/\\19.9.9/') end },
+    { "a rockspec that does not list the files that exist", "run make rockspec",
+      function() change("amqp-locks-scm-1.rockspec", "/core\\/base\\/code.c/d") end },
+    { "a release without a page", "RELEASE_URL=: ", function() end, "RELEASE_URL=" },
+    { "a version that is none", "VERSION=1.0: ", function() end, "VERSION=1.0" },
+  } do
+    it("refuses " .. row[1] .. ", and leaves no tag", function()
       local before = run "git rev-parse HEAD && git tag --list"
-      spoil()
-      local fine, output = release(settings)
+      row[3]()
+      local fine, output = release(row[4])
       run(("git reset -q --hard %s && git clean -qfd"):format(before:match "^%x+"))
       assert.is_false(fine)
-      assert.matches(words[2], output)
+      assert.matches(row[2], output)
       assert.equal(before, run "git rev-parse HEAD && git tag --list")
     end)
   end
-
-  refuses({ "a changed file", "not committed:\n M LICENSE" }, function() run "echo >>LICENSE" end)
-  refuses({ "a file that git does not know", "not committed:\n%?%? new" }, function() run "touch new" end)
-  refuses({ "a changelog that says unreleased, and asks for the date",
-    'write its date: "## [%d.]+, %d%d%d%d%-%d%d%-%d%d"' },
-    function() change("CHANGELOG.md", "0,/^## /s/^\\(## [^,]*\\).*/\\1, unreleased/") end)
-  refuses({ "a changelog without a section of this version", 'is "## 9.9.9, 2026%-12%-01"' },
-    function() change("CHANGELOG.md", "0,/^## /s/^## [^,]*/## 9.9.9/") end)
-  refuses({ "a date that there is not", "it should be " },
-    function() change("CHANGELOG.md", "0,/^## /s/^\\(## [^,]*\\).*/\\1, 2026-13-41/") end)
-  refuses({ "a Debian changelog that says unreleased", "UNRELEASED" },
-    function() change("debian/changelog", "1s/unstable/UNRELEASED/") end)
-  refuses({ "a Debian changelog of another version", "begins with version %(9.9.9%-1%)" },
-    function() change("debian/changelog", "1s/(.*)/(9.9.9-1)/") end)
-  refuses({ "a version that is not the source's", "AL_VERSION in src/amqplocks.h is 9.9.9" },
-    function() change("src/amqplocks.h", 's/\\(AL_VERSION "\\)[^"]*/\\19.9.9/') end)
-  refuses({ "a rockspec that does not list the files that exist", "run make rockspec" },
-    function() change("amqp-locks-scm-1.rockspec", "/core\\/base\\/code.c/d") end)
-  refuses({ "a release without a page", "RELEASE_URL=: " }, function() end, "RELEASE_URL=")
-  refuses({ "a version that is none", "VERSION=1.0: " }, function() end, "VERSION=1.0")
 
   it("makes a tarball, a rockspec that names it, and the tag, of which LuaRocks installs the module", function()
     assert.is_true(release(), "release")
@@ -108,9 +104,9 @@ describe("make release", function()
     local paths = run(("luarocks --lua-version %s --tree %s path"):format(SERIES, quote(place .. "/rocks")))
     local program = [[print(require "amqplocks"._VERSION)]]
     assert.equal(("amqplocks %s\n"):format(version), run(("%s\ncd / && %s -e %s"):format(paths, LUA, quote(program))))
-    local sorted = "find . -name '*.lua' | LC_ALL=C sort"
-    assert.equal(run("cd lua && " .. sorted), run(("cd ../rocks/share/lua/%s && %s"):format(SERIES, sorted)))
-    -- In a program that is linked with the C library it must not call the functions of that one.
+    assert.equal(run "cd lua && find . -name '*.lua' | LC_ALL=C sort",
+      run(("cd ../rocks/share/lua/%s && find . -name '*.lua' | LC_ALL=C sort"):format(SERIES)))
+    -- In a program that is linked with the C library the module must not call the functions of that one.
     assert.equal("", run(("nm -D ../rocks/lib/lua/%s/amqplocks/core.so | grep -w al_op_drop || true"):format(SERIES)))
 
     local fine, output = release()

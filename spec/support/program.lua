@@ -36,9 +36,10 @@ function program.place()
   return place
 end
 
---- Runs make for this run's Lua, independent of the make that started this run.
+--- Runs make for this run's Lua, independent of the make that started this run, one at a time: goals share objects.
 function program.make(...)
-  return process.shell("env", "-u", "MAKEFLAGS", "-u", "MFLAGS", "make", "LUA=" .. program.LUA, ...)
+  return process.shell("flock", "build/make.turn", "env", "-u", "MAKEFLAGS", "-u", "MFLAGS", "make",
+    "LUA=" .. program.LUA, ...)
 end
 
 --- Builds one of the libraries with the thread sanitizer, whatever this run is built with; returns its directory.
