@@ -72,6 +72,15 @@ describe("a survey", function ()
     end
   end)
 
+  it("is not kept by the prober, lost meanwhile, which it no longer needs", function ()
+    local op = peer.session:administer("slots", "images", {})
+    peer.prober:look{}
+    peer.prober:look{}
+    peer.prober:down("timed out")
+    peer.holder:again(slots(1))
+    assert.equal(0, peer:result(op))
+  end)
+
   it("decides nothing when the connection is lost in the middle", function ()
     local op = peer.session:administer("slots", "images", {})
     local probes = peer.prober:probes()
