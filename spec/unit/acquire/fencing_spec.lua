@@ -269,6 +269,17 @@ describe("the fencing token of a mutex", function ()
     end)
   end
 
+  it("is not had if it is not larger than one seen before: conflict", function ()
+    local op, claim = begins()
+    fence.draws(7)
+    has(op, claim, BASE + 8):release()
+    scene.goes(peer, claim, "db-mutexbell")
+    op = mutex:acquire(0)
+    claim = scene.shuts(peer, MUTEX)
+    fence.draws(7)
+    fails(op, claim, "conflict", tostring(BASE + 8))
+  end)
+
   it("costs no connection when it was not drawn for a minute", function ()
     local op, claim = begins()
     fence.draws(0)
