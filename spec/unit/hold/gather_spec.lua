@@ -152,6 +152,18 @@ describe("a gather", function ()
     end
   end)
 
+  it("whose time is over says what it had, and gives that back, and what it claims", function ()
+    local peer, op = begins(3, 5)
+    enters(peer)
+    takes(peer, 1)
+    looks(peer, 1)
+    local second = claims(peer, 2)
+    peer:pass(6)
+    peer:failed(op, "timeout", "1 of 3 slots")
+    peer.holder:grant(second)
+    deletes(peer, "images-2-B", "images-1-B", "images-many")
+  end)
+
   it("that was granted the last slot in the moment in which it fails keeps nothing of it", function ()
     local peer, op = begins(2, 20)
     local gate = enters(peer)
