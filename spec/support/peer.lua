@@ -12,8 +12,7 @@
 --
 -- The test takes the frames that the core writes in order, one after the other, and cannot skip any: expect() fails if
 -- the next frame is another one, and silent() fails if there is any. The peer's frames arrive whole. In the way "byte
--- by byte" the core has a turn after each byte (Peer.ways), for specs about bytes that become frames. In the way
--- "stirred" every operation is stepped once more after whatever the peer sends (Peer.all_ways).
+-- by byte" the core has a turn after each byte (Peer.ways), for specs about bytes that become frames.
 local assert = require "luassert"
 local core = require "amqplocks.core"
 local frames = require "spec.support.frames"
@@ -24,7 +23,6 @@ local Peer, Link = {}, {}
 Peer.__index, Link.__index = Peer, Link
 
 Peer.ways = { "whole", "byte by byte" }
-Peer.all_ways = { "whole", "byte by byte", "stirred" }
 
 -- Links -------------------------------------------------------------------------------------------------------------
 
@@ -110,7 +108,6 @@ function Link:feed(bytes)
     session:feed(self.role, part)
     session:tick(now, wall, peer.reads_at)
   end
-  if peer.way == "stirred" then peer:stir() end
 end
 
 --- Frames arrive: tables as for frames.encode, or encoded frames.
@@ -396,12 +393,14 @@ local function kept_session(peer, session)
   end, __close = function(self) self:abort() end })
 end
 
---- A session whose links are not connected. `way` is one of Peer.all_ways, whole unless given; `settings` are for
--- core.bytes. Unless the URL says otherwise, the heartbeat interval is so long that no heartbeat comes in between.
-function Peer.new(way, settings)
+--- A session whose links are not connected. `settings` are for core.bytes, except `way`, one of Peer.ways (the first).
+-- Unless the URL says otherwise, the heartbeat interval is so long that no heartbeat comes in between.
+function Peer.new(settings)
   local all = { name = "spec", seed = 1 }
   if not (settings and settings.url) then all.heartbeat, all.timeout = 60, 5 end
   for key, value in pairs(settings or {}) do all[key] = value end
+  local way = all.way
+  all.way = nil
   local self = setmetatable({ way = way, now = 1000, kept = {} }, Peer)
   self.core_session = core.bytes(all)
   self.session = kept_session(self, self.core_session)
@@ -413,8 +412,8 @@ end
 
 --- A session whose links are both open. `limits` are the broker's: channel_max, frame_max, and its version, as for
 -- greeted().
-function Peer.open(way, settings, limits)
-  local self = Peer.new(way, settings)
+function Peer.open(settings, limits)
+  local self = Peer.new(settings)
   self.holder:handshake(limits)
   self.prober:handshake(limits)
   return self
@@ -424,7 +423,7 @@ end
 function Peer:borrower(settings)
   local all = { lender = self.core_session }
   for key, value in pairs(settings or {}) do all[key] = value end
-  local borrower = Peer.new(self.way, all)
+  local borrower = Peer.new(all)
   borrower.prober = self.prober
   borrower.holder:handshake()
   return borrower

@@ -30,7 +30,7 @@ function Process.new(broker, name, settings)
   local self = setmetatable({ broker = broker, world = world, name = name, pace = settings.pace, sockets = {},
     connecting = {}, is_over = {}, hung_until = 0, programs = {}, woke = 0, spins = 0, lender = lender,
     borrowers = {} }, Process)
-  self.peer = Peer.new("whole", { name = name, seed = settings.seed, heartbeat = settings.heartbeat,
+  self.peer = Peer.new({ name = name, seed = settings.seed, heartbeat = settings.heartbeat,
     timeout = settings.timeout or 5, shared = settings.shared, lender = lender and lender.peer.core_session })
   self.session, self.core = self.peer.session, self.peer.core_session
   if lender then table.insert(lender.borrowers, self) end

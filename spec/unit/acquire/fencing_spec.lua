@@ -15,7 +15,7 @@ describe("the fencing token of a mutex", function ()
   local peer, mutex, fence
 
   local function open()
-    peer, mutex = scene.open(nil, "mutex", nil, { fenced = true })
+    peer, mutex = scene.open("mutex", nil, { fenced = true })
     fence = fences.of(peer, FENCE)
   end
 

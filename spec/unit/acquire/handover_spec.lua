@@ -72,7 +72,7 @@ local function asked(peer)
   return question
 end
 
-local function open() return Peer.open(nil, { heartbeat = 10, timeout = 30 }) end
+local function open() return Peer.open({ heartbeat = 10, timeout = 30 }) end
 
 for kind, begin in pairs(kinds) do
   describe(kind .. ",", function ()
@@ -252,7 +252,7 @@ it("an acquire that asks by another's prober judges by when that has read", func
 end)
 
 it("a permit with no channel left to ask on is not handed over, and the message says so", function ()
-  local peer = permits.open(nil, { heartbeat = 10, timeout = 30 }, { channel_max = 1 })
+  local peer = permits.open({ heartbeat = 10, timeout = 30 }, { channel_max = 1 })
   local op, taker = permits.asking(peer, 0)
   for _ = 1, 2 do
     peer.holder:send(HEARTBEAT)
@@ -265,7 +265,7 @@ end)
 -- What came all at once is read all at once.
 it("a permit that came while its process was stopped for longer than it waits for an answer is asked for, and says so",
   function ()
-    local peer = permits.open(nil, { heartbeat = 10, timeout = 5 })
+    local peer = permits.open({ heartbeat = 10, timeout = 5 })
     local op, taker = permits.waiting(peer, 600)
     assert.equal("every permit is taken", select(2, op:waiting()))
     peer.now = peer.now + 19.51

@@ -11,7 +11,7 @@ local TWO_HELD = { "images-1-A", "images-1-B", "images-2-A", "images-2-B" }
 describe("an acquire", function ()
   local peer
 
-  local function open(settings) peer = Peer.open(nil, settings) end
+  local function open(settings) peer = Peer.open(settings) end
 
   before_each(function () open() end)
 
@@ -286,7 +286,7 @@ describe("an acquire", function ()
     end)
 
     it("does not ask when there is no channel left", function ()
-      peer = Peer.open(nil, nil, { channel_max = 1 })
+      peer = Peer.open(nil, { channel_max = 1 })
       local lock = peer:acquire("other")
       local op = peer:semaphore("images"):acquire(0)
       peer.prober:look(ONE_HELD)

@@ -111,7 +111,7 @@ describe("the administration mutex", function ()
   end)
 
   it("needs a channel", function ()
-    peer = Peer.open(nil, nil, { channel_max = 1 })
+    peer = Peer.open(nil, { channel_max = 1 })
     peer:acquire("other")
     peer:failed(create(), "limit", "all 1 channels")
     peer.holder:silent()

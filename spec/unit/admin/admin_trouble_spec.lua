@@ -130,7 +130,7 @@ describe("an administrator in trouble", function ()
   end)
 
   it("has no channel left to ask for the end of the row", function ()
-    peer = Peer.open(nil, nil, { channel_max = 2 })
+    peer = Peer.open(nil, { channel_max = 2 })
     peer:acquire("other")
     local op, mutex = scene.starts(peer, "remove", 1)
     peer.holder:grant(mutex)

@@ -11,7 +11,7 @@ local LEAST = { create = 1, add = 1, remove = 1, resize = 0 }
 describe("an administrator in C", function ()
   local peer
 
-  before_each(function () peer = Peer.open("whole") end)
+  before_each(function () peer = Peer.open() end)
 
   for action, least in pairs(LEAST) do
     for _, method in ipairs{ "administer", "administer_tokens" } do

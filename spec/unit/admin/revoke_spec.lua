@@ -189,7 +189,7 @@ describe("asking a holder to let go", function ()
     end)
 
     it("is over in its time when there is no connection, or the broker does not answer", function ()
-      peer = Peer.new(nil, { timeout = 60 })
+      peer = Peer.new({ timeout = 60 })
       local op = revoking{ timeout = 2 }
       peer:pass(2)
       peer:failed(op, "timeout", 'slot 3 of "images"', "within 2 s")

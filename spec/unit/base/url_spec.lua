@@ -6,7 +6,7 @@ local core = require "amqplocks.core"
 
 -- What a session over `url` says to the broker: user, password, virtual host.
 local function shown(url)
-  local peer = Peer.new(nil, { url = url })
+  local peer = Peer.new({ url = url })
   peer.holder:attach()
   peer.holder:expect("protocol header")
   peer.holder:send(peer.holder.start())
@@ -52,9 +52,9 @@ describe("a URL", function ()
   end)
 
   it("says whether there is TLS", function ()
-    assert.is_false(Peer.new(nil, { url = "amqp://host" }).session:is_tls())
+    assert.is_false(Peer.new({ url = "amqp://host" }).session:is_tls())
     for _, scheme in ipairs{ "amqps", "AMQPS", "AmqpS" } do
-      assert.is_true(Peer.new(nil, { url = scheme .. "://host" }).session:is_tls())
+      assert.is_true(Peer.new({ url = scheme .. "://host" }).session:is_tls())
     end
   end)
 
@@ -138,13 +138,13 @@ describe("a query parameter", function ()
     ["h%65artbeat=%37"] = { 7, 2047 }, ["heartbeat=3&channel_max=9&heartbeat=4"] = { 4, 9 },
   } do
     it(query .. " is what is asked for, percent-decoded, the last of its kind", function ()
-      local ok = Peer.new(nil, { url = "amqp://host?" .. query }).holder:tuned()
+      local ok = Peer.new({ url = "amqp://host?" .. query }).holder:tuned()
       assert.same(expected, { ok.heartbeat, ok.channel_max })
     end)
   end
 
   it("connection_timeout is milliseconds", function ()
-    local peer = Peer.new(nil, { url = "amqp://host?connection_timeout=1500" })
+    local peer = Peer.new({ url = "amqp://host?connection_timeout=1500" })
     local op = peer.session:open()
     peer.holder:attach()
     assert.equal(1.5, peer:tick())
@@ -153,7 +153,7 @@ describe("a query parameter", function ()
   end)
 
   it("is overruled by what is given beside the URL", function ()
-    assert.equal(60, Peer.new(nil, { url = "amqp://host?heartbeat=3", heartbeat = 60 }).holder:tuned().heartbeat)
+    assert.equal(60, Peer.new({ url = "amqp://host?heartbeat=3", heartbeat = 60 }).holder:tuned().heartbeat)
   end)
 
   for _, query in ipairs{ "auth_mechanism=plain", "auth_mechanism=external", "verify=verify_peer", "verify=verify_none",

@@ -512,7 +512,7 @@ describe("the doorbell", function ()
   end)
 
   it("is done without where there is no channel left for it", function ()
-    peer = Peer.open(nil, nil, { channel_max = 2 })
+    peer = Peer.open(nil, { channel_max = 2 })
     peer:acquire("other")
     sem = peer:semaphore("images", { bell = true })
     local op = sem:acquire(0)

@@ -11,7 +11,7 @@ local SIX, EIGHT = "images-6-B-bolt", "images-8-B-bolt"
 describe("an administrator who waits for holders", function ()
   local peer
 
-  before_each(function () peer = Peer.open(nil, nil, { version = "3.10.8" }) end)
+  before_each(function () peer = Peer.open(nil, { version = "3.10.8" }) end)
 
   local function wait(options) return peer.session:wait_released("images", options or {}, { 6, 8 }) end
 
@@ -111,7 +111,7 @@ describe("an administrator who waits for holders", function ()
 
   it("fails with either connection", function ()
     for _, role in ipairs{ "prober", "holder" } do
-      peer = Peer.open(nil, nil, { version = "3.10.8" })
+      peer = Peer.open(nil, { version = "3.10.8" })
       local op = wait()
       looks{ EIGHT }
       if role == "prober" then

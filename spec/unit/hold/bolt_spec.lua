@@ -54,7 +54,7 @@ describe("the bolt", function ()
   local peer, told
 
   -- With a broker of that version; as a rule with one whose locks need bolts.
-  local function open(version) peer, told = Peer.open(nil, nil, { version = version }), {} end
+  local function open(version) peer, told = Peer.open(nil, { version = version }), {} end
 
   before_each(function () open "3.10.8" end)
 

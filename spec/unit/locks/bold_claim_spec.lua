@@ -11,7 +11,7 @@ local MUTEX, BELL = "db-mutex", "db-mutexbell"
 describe("a mutex that was free each time", function()
   local peer, mutex
 
-  local function open(...) peer, mutex = scene.open(nil, "mutex", ...) end
+  local function open(...) peer, mutex = scene.open("mutex", ...) end
 
   local function silent() scene.silent(peer) end
 
@@ -171,7 +171,7 @@ describe("a door that was open each time", function()
     end
   end
 
-  before_each(function() peer, rwlock = scene.open(nil, "rwlock") end)
+  before_each(function() peer, rwlock = scene.open("rwlock") end)
 
   it("is shut at once by a writer, and looked at by readers, which delete an empty queue that is no door", function()
     reads(3)

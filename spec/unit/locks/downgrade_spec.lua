@@ -14,7 +14,7 @@ describe("a downgrade", function ()
   local peer, rwlock, lock, door
 
   local function open(settings, limits)
-    peer, rwlock = scene.open(nil, "rwlock", settings, nil, limits)
+    peer, rwlock = scene.open("rwlock", settings, nil, limits)
     local op = rwlock:write(0)
     door = scene.shuts(peer, DOOR)
     lock = scene.writes(peer, op, door)

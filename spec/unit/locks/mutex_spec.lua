@@ -10,7 +10,7 @@ local MUTEX, BELL = "db-mutex", "db-mutexbell"
 describe("a mutex", function ()
   local peer, mutex
 
-  local function open(...) peer, mutex = scene.open(nil, "mutex", ...) end
+  local function open(...) peer, mutex = scene.open("mutex", ...) end
 
   before_each(function () open() end)
 

@@ -13,7 +13,7 @@ local DOOR = "db-writer"
 describe("a reader", function ()
   local peer, rwlock
 
-  local function open(...) peer, rwlock = scene.open(nil, "rwlock", ...) end
+  local function open(...) peer, rwlock = scene.open("rwlock", ...) end
 
   before_each(function () open() end)
 

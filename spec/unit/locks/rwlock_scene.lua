@@ -14,9 +14,9 @@ local scene = {}
 scene.LOCKED = "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'db-writer' in vhost '/'"
 scene.DENIED = "ACCESS_REFUSED - access refused"
 
---- A session whose links are open, and its "mutex" or "rwlock". `way`: as for Peer.open. Returns both.
-function scene.open(way, what, settings, options, limits)
-  local peer = Peer.open(way, settings, limits)
+--- A session whose links are open, and its "mutex" or "rwlock". Returns both.
+function scene.open(what, settings, options, limits)
+  local peer = Peer.open(settings, limits)
   return peer, peer[what](peer, "db", options)
 end
 

@@ -8,8 +8,8 @@ local Peer = require "spec.support.peer"
 local scene = {}
 
 --- An acquire with these options has asked once which queues exist: `seen`. Returns peer, op.
-function scene.searches(way, seen, ...)
-  local peer = Peer.open(way)
+function scene.searches(seen, ...)
+  local peer = Peer.open()
   local op = peer:semaphore("images"):acquire(...)
   peer.prober:look(seen)
   return peer, op

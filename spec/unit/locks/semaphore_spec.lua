@@ -70,7 +70,7 @@ end
 
 -- A semaphore of `count` slots that was held before at `slot`.
 local function held_before(strategy, count, slot, settings)
-  local peer = Peer.open(nil, settings)
+  local peer = Peer.open(settings)
   local semaphore = peer:semaphore("images", { strategy = strategy })
   local op = semaphore:acquire(0)
   while peer.prober:next() ~= "nothing" do peer.prober:look(row(count, others(slot - 1))) end
@@ -180,7 +180,7 @@ describe("an acquire", function ()
   for _, case in ipairs(cases) do
     local title, seen, outcome, words = unpack(case)
     it(title, function ()
-      local peer, op = scene.searches(nil, seen, 0)
+      local peer, op = scene.searches(seen, 0)
       if case.again then peer.holder:again(case.again, case.down) end
       if type(outcome) == "number" then
         gets(peer, op, outcome)
@@ -194,7 +194,7 @@ describe("an acquire", function ()
   end
 
   it("waits for slots whose node is down if it waits at all, and looks again", function ()
-    local peer, op = scene.searches(nil, {}, 60)
+    local peer, op = scene.searches({}, 60)
     peer.holder:again({ "images-1-A" }, { ["images-1-A"] = "down" })
     assert.is_false(op:done())
     peer:live(10, function () return peer.prober:next() ~= "nothing" end)
@@ -217,7 +217,7 @@ describe("an acquire", function ()
   describe("that asks once more whether a slot is there", function ()
     -- Returns peer, op, the passive declare.
     local function asks_again(timeout)
-      local peer, op = scene.searches(nil, {}, timeout)
+      local peer, op = scene.searches({}, timeout)
       peer.holder:opened()
       return peer, op, peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true })
     end
@@ -243,7 +243,7 @@ describe("an acquire", function ()
     end)
 
     it("decides nothing when one of them in a gap is not answered for, whatever the others are", function ()
-      local peer, op = scene.searches(nil, { "images-1-A", "images-1-B", "images-4-A" }, 0)
+      local peer, op = scene.searches({ "images-1-A", "images-1-B", "images-4-A" }, 0)
       local looks = {}
       for i = 1, 2 do
         peer.holder:opened()

@@ -20,7 +20,7 @@ for _, kind in ipairs(kinds) do
   describe("waiting for a " .. kind.name, function ()
     local peer, resource
 
-    local function open(...) peer, resource = scene.open(nil, kind.what, ...) end
+    local function open(...) peer, resource = scene.open(kind.what, ...) end
 
     before_each(function () open() end)
 
@@ -236,7 +236,7 @@ describe("a writer that waited in line", function ()
   -- It has waited, was woken, has shut the door, and somebody reads.
   before_each(function ()
     local rwlock
-    peer, rwlock = scene.open(nil, "rwlock")
+    peer, rwlock = scene.open("rwlock")
     op = rwlock:write(2)
     scene.finds_held(peer, DOOR)
     bell = scene.makes_bell(peer, BELL)

@@ -12,7 +12,7 @@ local DOOR, BELL = "db-writer", "db-rwbell"
 describe("a writer", function ()
   local peer, rwlock
 
-  local function open(...) peer, rwlock = scene.open(nil, "rwlock", ...) end
+  local function open(...) peer, rwlock = scene.open("rwlock", ...) end
 
   before_each(function () open() end)
 

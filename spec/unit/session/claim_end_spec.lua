@@ -148,7 +148,7 @@ describe("a claim", function ()
 
   describe("UNDOING", function ()
     local function undoing(limits)
-      if limits then peer = Peer.open(nil, nil, limits) end
+      if limits then peer = Peer.open(nil, limits) end
       local _, claim = claiming(peer)
       peer.holder:declared(claim.channel, "images-1-B")
       peer.holder:refuse(claim.channel, 403, DENIED, "basic.consume")

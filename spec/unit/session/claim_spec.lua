@@ -13,7 +13,7 @@ local claiming, assert_free, assert_taken = scene.claiming, scene.assert_free, s
 describe("a claim", function ()
   local peer
 
-  local function open(settings) peer = Peer.open(nil, settings) end
+  local function open(settings) peer = Peer.open(settings) end
 
   before_each(function () open() end)
 

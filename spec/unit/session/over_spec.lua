@@ -20,7 +20,7 @@ describe("an operation that failed", function ()
 
   local function open(what, settings)
     local lock
-    peer, lock = scene.open(nil, what, settings)
+    peer, lock = scene.open(what, settings)
     return lock
   end
 

@@ -14,7 +14,7 @@ local ABSENT = { 404, "NOT_FOUND - no queue 'q' in vhost '/'" }
 describe("a passive probe", function ()
   local peer
 
-  local function open(settings) peer = Peer.open(nil, settings) end
+  local function open(settings) peer = Peer.open(settings) end
 
   before_each(function () open() end)
 
@@ -86,7 +86,7 @@ describe("a passive probe", function ()
   end)
 
   it("has no channel left: limit", function ()
-    peer = Peer.open(nil, nil, { channel_max = 1 })
+    peer = Peer.open(nil, { channel_max = 1 })
     local lock = peer:acquire("other")
     local op = passively(0)
     peer:failed(op, "limit", "no channel is left")
@@ -94,7 +94,7 @@ describe("a passive probe", function ()
   end)
 
   it("goes on with the channels there are", function ()
-    peer = Peer.open(nil, nil, { channel_max = 3 })
+    peer = Peer.open(nil, { channel_max = 3 })
     local op = passively(0)
     assert.equal(32, #serve({}))
     peer:failed(op, "not_found")

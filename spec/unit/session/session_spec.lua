@@ -8,7 +8,7 @@ local GOODBYE = { channel = 0, method = "connection.close-ok" }
 describe("a session", function ()
   local peer
 
-  local function open(settings) peer = Peer.open(nil, settings) end
+  local function open(settings) peer = Peer.open(settings) end
 
   before_each(function () open() end)
 
@@ -209,7 +209,7 @@ describe("a session", function ()
     end
 
     it("are links that open, alarms, links and locks that are lost, in their order, each told once", function ()
-      peer = Peer.new(nil, { url = "amqp://me:secret@broker.example:5673" })
+      peer = Peer.new({ url = "amqp://me:secret@broker.example:5673" })
       peer.holder:handshake()
       peer.prober:handshake()
       peer:acquire("images")

@@ -135,7 +135,7 @@ end)
 describe("a session that is shared", function ()
   local peer
 
-  before_each(function () peer = Peer.open(nil, { shared = true }) end)
+  before_each(function () peer = Peer.open({ shared = true }) end)
 
   it("waits for what another caller of it holds, instead of calling that a deadlock", function ()
     local lock = peer:acquire("images")
@@ -157,7 +157,7 @@ describe("a session that is shared", function ()
 
   it("takes nothing for a squatter that another caller of it has got, or let go of, while that was asked", function ()
     for _, is_released in ipairs{ false, true } do
-      peer = Peer.open(nil, { shared = true })
+      peer = Peer.open({ shared = true })
       local op = peer:semaphore("images"):acquire(60)
       peer.prober:look{ "images-1-A", "images-1-B" }
       local channel = peer.holder:opened()

@@ -12,8 +12,8 @@ scene.QUEUE = "images.semaphore"
 scene.NO_QUEUE = "NOT_FOUND - no queue 'images.semaphore' in vhost '/'"
 
 --- A peer whose prober nobody has connected, and nobody should ever want to.
-function scene.open(way, settings, limits)
-  local peer = Peer.new(way, settings)
+function scene.open(settings, limits)
+  local peer = Peer.new(settings)
   peer.holder:handshake(limits)
   return peer
 end

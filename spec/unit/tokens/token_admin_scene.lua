@@ -13,7 +13,7 @@ scene.PERMITS, scene.MARKS, scene.MUTEX = "images.semaphore", "images.semaphore-
 scene.HIGHEST = 2147483647
 
 --- A session whose broker is of this version.
-function scene.open(version) return Peer.open(nil, nil, { version = version }) end
+function scene.open(version) return Peer.open(nil, { version = version }) end
 
 local function not_found(queue) return ("NOT_FOUND - no queue '%s' in vhost '/'"):format(queue) end
 

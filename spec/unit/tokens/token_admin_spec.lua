@@ -110,7 +110,7 @@ describe("an administrator of permits", function ()
   end)
 
   it("removing does not take the pulse's answer for its own, where they share a channel", function ()
-    local peer = Peer.open(nil, { heartbeat = 10 }, { channel_max = 3 })
+    local peer = Peer.open({ heartbeat = 10 }, { channel_max = 3 })
     local lock, claim = peer:acquire("films")
     local op = peer.session:administer_tokens("remove", "images", { wait = 60 }, 1)
     local mutex = peer.holder:claim(scene.MUTEX)

@@ -563,7 +563,7 @@ describe("an administrator of permits in trouble", function ()
   end)
 
   it("has no channel left", function ()
-    local peer = Peer.open(nil, nil, { channel_max = 2 })
+    local peer = Peer.open(nil, { channel_max = 2 })
     local op = peer.session:administer_tokens("add", "images", {}, 1)
     peer.holder:grant(peer.holder:claim(MUTEX))
     peer.holder:expect("channel.open")

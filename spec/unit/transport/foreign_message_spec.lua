@@ -33,7 +33,7 @@ for _, way in ipairs(Peer.ways) do
     local peer, lock, claim, deliver
 
     before_each(function ()
-      peer = Peer.open(way)
+      peer = Peer.open{ way = way }
       local op = peer:mutex("db"):acquire(0)
       scene.looks(peer, "db-mutex", "free")
       claim = scene.claim(peer, "db-mutex")
@@ -106,7 +106,7 @@ for _, way in ipairs(Peer.ways) do
     end)
 
     it("with a long header is read for the numbers behind it", function ()
-      peer = permits.open(way)
+      peer = permits.open{ way = way }
       local op = peer:keep(peer.session:token_semaphore("images", true):acquire(60))
       local taker = permits.consumes(peer)
       permits.deliver(peer, taker, { type = "amqplocks.permit", message_id = ("a"):rep(16), headers = {

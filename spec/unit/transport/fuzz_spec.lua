@@ -26,7 +26,7 @@ end)
 
 describe("found by them", function ()
   it("nobody connects for a session that was closed, whoever asks by its prober", function ()
-    local owner = Peer.open "whole"
+    local owner = Peer.open()
     local borrower = owner:borrower()
     owner.session:abort()
     for _ = 1, 2 do

@@ -9,7 +9,7 @@ local HEARTBEAT = { channel = 0, heartbeat = true }
 
 local peer
 
-before_each(function () peer = Peer.open(nil, { heartbeat = 10 }) end)
+before_each(function () peer = Peer.open({ heartbeat = 10 }) end)
 
 local function code(lock)
   local held, _, why = lock:held()
@@ -38,7 +38,7 @@ describe("heartbeats", function ()
   end)
 
   it("are not sent before the handshake is done", function ()
-    peer = Peer.new(nil, { heartbeat = 1, timeout = 10 })
+    peer = Peer.new({ heartbeat = 1, timeout = 10 })
     peer.session:open()
     peer.holder:tuned()
     peer:pass(5)

@@ -138,7 +138,7 @@ describe("channels", function ()
 
   describe("all in use", function ()
     it("are a limit, told at once, and nothing is written", function ()
-      peer = Peer.open(nil, nil, { channel_max = 2 })
+      peer = Peer.open(nil, { channel_max = 2 })
       local one, first = peer:acquire("one")
       local other = peer:acquire("other")
       local op = peer:semaphore("images"):acquire(0)
@@ -153,7 +153,7 @@ describe("channels", function ()
     end)
 
     it("on the prober are a limit too", function ()
-      peer = Peer.open(nil, { heartbeat = 10 }, { channel_max = 1 })
+      peer = Peer.open({ heartbeat = 10 }, { channel_max = 1 })
       local op = peer.session:administer("create", "images", {}, 1)
       local mutex = peer.holder:claim("images-admin")
       local look = peer:semaphore("images"):acquire(0)
@@ -164,7 +164,7 @@ describe("channels", function ()
     end)
 
     it("let certainty end, as there is none for the pulse", function ()
-      peer = Peer.open(nil, { heartbeat = 10 }, { channel_max = 1 })
+      peer = Peer.open({ heartbeat = 10 }, { channel_max = 1 })
       local lock = peer:acquire("images")
       for _ = 1, 4 do
         peer.holder:send{ channel = 0, heartbeat = true }

@@ -14,7 +14,7 @@ local HEARTBEAT = { channel = 0, heartbeat = true }
 
 describe("a handshake", function ()
   local function opening(settings)
-    local peer = Peer.new(nil, settings)
+    local peer = Peer.new(settings)
     return peer, peer.session:open()
   end
 
@@ -49,11 +49,11 @@ describe("a handshake", function ()
       peer.holder:expect("protocol header")
       peer.holder:expect("connection.start-ok")
     end
-    assert.is_true(Peer.open(nil, nil, { version = "3.10" }):acquire("images"):held()) -- with a bolt
+    assert.is_true(Peer.open(nil, { version = "3.10" }):acquire("images"):held()) -- with a bolt
   end)
 
   it("names the prober so", function ()
-    local peer = Peer.new(nil, { name = "worker" })
+    local peer = Peer.new({ name = "worker" })
     assert.equal("worker prober", peer.prober:greeted().client_properties.connection_name)
   end)
 

@@ -18,7 +18,7 @@ for _, way in ipairs(Peer.ways) do
   describe("a link, fed " .. way, function ()
     -- In the order in which they come, and what shows that the core has read each.
     it("reads every kind of frame", function ()
-      local peer = Peer.new(way)
+      local peer = Peer.new{ way = way }
       local opening = peer.session:open()
       peer.holder:handshake() -- start, tune, open-ok
       assert.is_true(peer:result(opening))
@@ -51,7 +51,7 @@ for _, way in ipairs(Peer.ways) do
     end)
 
     it("ends at once, with everything on it, when the broker closes it", function ()
-      local peer = Peer.open(way)
+      local peer = Peer.open{ way = way }
       local lock = peer:acquire("images")
       peer.holder:send(close(320, "CONNECTION_FORCED - Closed via management plugin"))
       assert.equal("down", peer.holder:state())
@@ -62,7 +62,7 @@ for _, way in ipairs(Peer.ways) do
 
     it("answers the broker's close at any moment", function ()
       for _, step in ipairs{ "greeted", "tuned", "handshake" } do
-        local peer = Peer.new(way)
+        local peer = Peer.new{ way = way }
         peer.session:open()
         peer.holder[step](peer.holder)
         peer.holder:send(close(320, "CONNECTION_FORCED"))
@@ -72,7 +72,7 @@ for _, way in ipairs(Peer.ways) do
     end)
 
     it("takes no bytes at all for no news", function ()
-      local peer = Peer.new(way)
+      local peer = Peer.new{ way = way }
       peer.session:open()
       peer.holder:attach()
       peer.session:feed("holder", "")
@@ -92,7 +92,7 @@ for _, way in ipairs(Peer.ways) do
     }
     for name, frame in pairs(misplaced) do
       it("goes down by " .. name .. ": protocol", function ()
-        local peer = Peer.open(way)
+        local peer = Peer.open{ way = way }
         local op = peer:semaphore("images"):acquire(0)
         peer.prober:probes()
         peer.prober:send(frame)
@@ -102,7 +102,7 @@ for _, way in ipairs(Peer.ways) do
     end
 
     it("goes down by a method in the middle of a message: protocol", function ()
-      local peer = Peer.open(way)
+      local peer = Peer.open{ way = way }
       local op = peer:semaphore("images"):acquire(0)
       local probes = peer.prober:probes()
       peer.prober:send({ channel = 1, method = "basic.return", reply_code = 312 }, peer.prober.ack(probes[1]))
@@ -110,7 +110,7 @@ for _, way in ipairs(Peer.ways) do
     end)
 
     it("goes down by more body than the header announced: protocol", function ()
-      local peer = Peer.open(way)
+      local peer = Peer.open{ way = way }
       local _, claim = peer:acquire("images")
       local deliver = { channel = claim.channel, method = "basic.deliver", consumer_tag = claim.tag }
       peer.holder:send(deliver, { channel = claim.channel, header = true, class = 60, size = 3 },
@@ -119,7 +119,7 @@ for _, way in ipairs(Peer.ways) do
     end)
 
     it("reads no more than it should in one turn, and wants the next one at once", function ()
-      local peer = Peer.open(way)
+      local peer = Peer.open{ way = way }
       local op = peer:semaphore("images"):acquire(0)
       local probes = peer.prober:probes()
       local said = {}

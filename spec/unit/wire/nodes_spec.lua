@@ -22,7 +22,7 @@ end
 local function new(settings)
   local all = { url = LIST, timeout = 6, heartbeat = 60 }
   for key, value in pairs(settings or {}) do all[key] = value end
-  return Peer.new(nil, all)
+  return Peer.new(all)
 end
 
 -- A connection is wanted. Returns the peer, the operation that wants it.
@@ -273,7 +273,7 @@ describe("an address that is asked for before each connection", function ()
   local settings = { url = "amqp://me:first@a", rotates = true, addressed = true, heartbeat = 60 }
   local peer
 
-  before_each(function () peer = Peer.new(nil, settings) end)
+  before_each(function () peer = Peer.new(settings) end)
 
   local function readdress(link, url) return peer.session:readdress(link.role, { url = url, heartbeat = 60 }) end
 

@@ -40,7 +40,7 @@ describe("connecting anew", function ()
 
   it("waits after one that did not last, and after each that fails, longer and longer, up to a limit", function ()
     for seed = 1, 20 do
-      peer = Peer.new(nil, { seed = seed })
+      peer = Peer.new({ seed = seed })
       peer.session:open()
       peer.holder:handshake()
       peer:pass(MOST - 0.001)
