@@ -280,7 +280,7 @@ describe("an administrator", function ()
   end)
 
   -- "Waiting on Lock Holders". The holder is another process that hears every look at its queue, lets go after a few,
-  -- and never while the slot exists: whoever does not wait, finds it holding still.
+  -- and never while the slot exists: a client that does not wait finds it holding still.
   describe("removes slots that are held", function ()
     before_each(function () assert.equal(3, admin:create(3)) end)
 
@@ -436,7 +436,7 @@ describe("an old quorum bell", function ()
     return same ~= nil
   end
 
-  -- Who waits is woken: it would look by itself only in ten minutes. Each time by connections of their own, as RabbitMQ
+  -- A waiter is woken: it would look by itself only in ten minutes. Each time by connections of their own, as RabbitMQ
   -- ends one whose channel remembers the queue of another kind.
   local function hands_over()
     local one = connect():semaphore(name)

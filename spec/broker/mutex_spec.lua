@@ -88,7 +88,7 @@ describe("a mutex", function()
   end)
 end)
 
--- Proved by the file system: who is inside makes a directory, which fails if there is one.
+-- Proved by the file system: a process inside makes a directory, which fails if there is one.
 it("processes that want the same mutex are inside one at a time, and all have their turns", function()
   local name, directory = gate.name(), process.directory()
   stage.undo(function() process.shell("rm", "-rf", directory) end)

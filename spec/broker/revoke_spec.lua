@@ -385,13 +385,8 @@ describe("revoking", function()
   end)
 
   operated_it("readers where an alternate exchange hides them says so", function()
-    local name, vhost = client.unique "lock", client.unique "vhost"
-    stage.undo(function() broker.suite:delete_vhost(vhost) end)
-    local url = broker.suite:add_vhost(vhost, { connections = 20 })
-    local channel = stage.client(url):channel()
-    assert(channel:call{ method = "queue.declare", queue = "everything", durable = true })
-    assert(channel:call{ method = "queue.bind", queue = "everything", exchange = "amq.fanout" })
-    broker.suite:set_policy(vhost, "catch", "^amq\\.direct$", '{"alternate-exchange":"amq.fanout"}', "exchanges")
+    local name, url, vhost = client.unique "lock", gate.catching()
+    gate.catch(vhost)
     local rwlock = stage.connect(url):rwlock(name)
     for _, options in ipairs{ {}, { wait = 20 } } do
       until_true(function()

@@ -231,7 +231,7 @@ describe("when the bell", function()
     assert.equal(2, admin:create(2))
     stage.undo(function() assert.is_true(stage.connect():admin(name):destroy()) end)
     local held, other = hold(name), hold(name)
-    -- Whoever gets a slot without having been woken may be given the next one's token: it looks for itself, then.
+    -- A waiter that gets a slot without having been woken may be given the next one's token: it looks for itself, then.
     for i, one in ipairs(line.processes(name, 4)) do waiting[i] = line.join(one, { poll = 5 }) end
     assert.is_true(admin:destroy())
     assert.equal(2, admin:create(2))

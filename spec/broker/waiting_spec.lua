@@ -181,8 +181,8 @@ describe("a newcomer", function()
     return overtaken
   end
 
-  -- Who is slow where the machine is busy may be overtaken, and then there is a token too many for a while: one good
-  -- run of a few will do.
+  -- A waiter that is slow where the machine is busy may be overtaken, and then there is a token too many for a while:
+  -- one good run of a few will do.
   for fair, how in pairs{ [false] = "a newcomer", [true] = "a fair one" } do
     it("that comes again at once, " .. how .. ", finds itself behind those who wait", function()
       local least = math.huge

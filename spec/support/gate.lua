@@ -211,4 +211,20 @@ function gate.name(suffix)
   return name
 end
 
+--- A virtual host of its own, with a queue for what gate.catch() makes arrive there. Returns its URL and its name.
+function gate.catching()
+  local vhost = client.unique "vhost"
+  stage.undo(function() broker.suite:delete_vhost(vhost) end)
+  local url = broker.suite:add_vhost(vhost, { connections = 20 })
+  local channel = stage.client(url):channel()
+  assert(channel:call{ method = "queue.declare", queue = "everything", durable = true })
+  assert(channel:call{ method = "queue.bind", queue = "everything", exchange = "amq.fanout" })
+  return url, vhost
+end
+
+--- By the policy "catch" whatever is sent to amq.direct and reaches no queue arrives in that one.
+function gate.catch(vhost)
+  broker.suite:set_policy(vhost, "catch", "^amq\\.direct$", '{"alternate-exchange":"amq.fanout"}', "exchanges")
+end
+
 return gate

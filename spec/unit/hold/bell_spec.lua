@@ -349,7 +349,7 @@ describe("the doorbell", function ()
     end)
   end)
 
-  it("lets one that waits say that a slot is free, and what becomes of that; who was first, nobody knows", function ()
+  it("lets one that waits say that a slot is free, and what becomes of that; nobody knows the first one", function ()
     local op = wait(60)
     local function assert_says(reason) assert.equal(reason, select(2, op:waiting())) end
     peer:pass(5)
@@ -371,7 +371,7 @@ describe("the doorbell", function ()
       peer.holder:closes(bell.channel)
     end
 
-    it("alone: whoever waits looks at once, and asks for another bell", function ()
+    it("alone: a waiter looks at once, and asks for another bell", function ()
       local op, bell = wait(60)
       goes(bell)
       local again = arrives()

@@ -179,7 +179,7 @@ describe("a reader", function ()
     end)
 
     -- The door would be its own, and in use: RabbitMQ says so, in other words than of another's.
-    it("of which one wants to write at the same moment: who is first gets in, and the other is told", function ()
+    it("of which one wants to write at the same moment: the first one gets in, and the other is told", function ()
       for _, first in ipairs{ "read", "write" } do
         open()
         local ops = { [first] = rwlock[first](rwlock, 60) }

@@ -213,7 +213,7 @@ describe("a writer", function ()
     scene.goes(peer, door, BELL)
   end)
 
-  -- Whoever may not publish to queues by their names asks for them otherwise, but counts readers as everybody does.
+  -- A client that may not publish to queues by their names asks passively, and counts readers as all clients do.
   it("that may not publish to queues counts behind a write on the connection it counts on", function ()
     local op = rwlock:write(0)
     local probe = scene.asks(peer, DOOR)

@@ -201,7 +201,7 @@ describe("an administrator of permits", function ()
       end
     end)
 
-    -- Whoever gives one back stops consuming first: in between it is neither ready nor is a consumer there.
+    -- A holder that gives one back stops consuming first: in between it is neither ready nor is a consumer there.
     it("takes for lost only what stays away though nobody else consumes", function ()
       local peer, op, mutex, permits = repair{ permits = 1, marks = 3 }
       permits:deliver_some(1)
