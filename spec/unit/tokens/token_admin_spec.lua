@@ -33,81 +33,55 @@ describe("an administrator of permits", function ()
     assert.equal(result, peer:result(op))
   end
 
-  local function fails(peer, op, mutex, ...)
-    leaves(peer, mutex)
-    return peer:failed(op, ...)
-  end
-
-  describe("reading the slots", function ()
-    local function reads()
-      local peer = scene.open()
-      return peer, peer.session:administer_tokens("slots", "images", {})
-    end
-
-    it("gives count, free and held, in one round trip, without the mutex", function ()
-      for _, row in ipairs{
-        { { permits = 2, marks = 5 }, { 5, 2, 3 } },
-        { { permits = 4, marks = 3 }, { 3, 4, 0 } }, -- more are free than there should be
-        { {}, { 0, 0, 0 } },
-        { { marks = 3 }, { 0, 0, 0 } }, -- another administrator left them
-      } do
-        local peer, op = reads()
-        scene.looks(peer, row[1])
-        peer.holder:silent()
-        peer.prober:silent()
-        assert.same(row[2], { op:result() })
-      end
-    end)
-
-    it("finds the permits of other software: conflict", function ()
-      local peer, op = reads()
-      scene.looks(peer, { permits = 2 })
-      peer:failed(op, "conflict", '"images.semaphore"', "resize(n)")
-    end)
-
-    it("names the queue whose node is down", function ()
-      for answered, queue in ipairs{ PERMITS, MARKS } do
-        local peer, op = reads()
-        local channels = {}
-        for i = 1, 2 do
-          channels[i] = peer.holder:opened()
-          peer.holder:expect("queue.declare", { channel = channels[i] })
-        end
-        peer.holder:refuse(channels[answered], 404,
-          "NOT_FOUND - home node 'rabbit@other' of durable queue 'Q' in vhost '/' is down", "queue.declare")
-        peer.holder:send{ channel = channels[3 - answered], method = "queue.declare-ok", message_count = 3 }
-        peer:failed(op, "unavailable", ('"%s"'):format(queue), "is down")
-      end
-    end)
-  end)
-
-  describe("creating", function ()
-    local TEN_YEARS = 315360000000
-    for _, case in ipairs{
-      { "3.11.28", "classic" }, { "3.12.0", "classic", timeout = TEN_YEARS }, { "4.3.0", "classic" },
-      { "3.10.8", "quorum" }, { "3.12.0", "quorum", timeout = TEN_YEARS },
-      { "4.0.5", "quorum", limit = -1, timeout = TEN_YEARS }, { "4.3.6", "quorum", limit = -1, timeout = TEN_YEARS },
+  it("reads count, free and held in one round trip, without the mutex; others' permits are a conflict", function ()
+    for _, row in ipairs{
+      { { permits = 2, marks = 5 }, { 5, 2, 3 } },
+      { { permits = 4, marks = 3 }, { 3, 4, 0 } }, -- more are free than there should be
+      { { marks = 3 }, { 0, 0, 0 } }, -- another administrator left them
+      { { permits = 2 } },
     } do
-      it(("as %s queues, by what RabbitMQ %s knows"):format(case[2], case[1]), function ()
-        local peer = scene.open(case[1])
-        local op, mutex = begin(peer, "create", 1, { queue_type = case[2] }, {})
-        scene.tries(peer)
-        local arguments, declared = scene.declares(peer, mutex, MARKS)
-        assert.same({ ["x-queue-type"] = case[2], ["x-delivery-limit"] = case.limit }, arguments)
-        declared()
-        peer.prober:barrier()
-        scene.publishes_marks(peer, 1)()
-        assert.same({ ["x-queue-type"] = case[2], ["x-delivery-limit"] = case.limit,
-          ["x-consumer-timeout"] = case.timeout }, (scene.declares(peer, mutex, PERMITS)))
-        op:drop()
-      end)
+      local peer = scene.open()
+      local op = peer.session:administer_tokens("slots", "images", {})
+      scene.looks(peer, row[1])
+      peer.holder:silent()
+      if row[2] then
+        assert.same(row[2], { op:result() })
+      else
+        peer:failed(op, "conflict", '"images.semaphore"', "resize(n)")
+      end
     end
-
-    it("changes nothing where there is a semaphore", function ()
-      local peer, op, mutex = begins("create", 5, {}, { permits = 1, marks = 3 })
-      fails(peer, op, mutex, "exists", '"images" has 3 permits', "resize(5)")
-    end)
   end)
+
+  it("names the queue whose node is down", function ()
+    local peer = scene.open()
+    local op = peer.session:administer_tokens("slots", "images", {})
+    peer.holder:ignore()
+    peer.holder:send{ channel = 1, method = "queue.declare-ok", message_count = 3 }
+    peer.holder:send{ channel = 2, method = "channel.close", reply_code = 404, class_id = 50, method_id = 10,
+      reply_text = "NOT_FOUND - home node 'rabbit@other' of durable queue 'Q' in vhost '/' is down" }
+    peer:failed(op, "unavailable", ('"%s"'):format(MARKS), "is down")
+  end)
+
+  local TEN_YEARS = 315360000000
+  for _, case in ipairs{
+    { "3.11.28", "classic" }, { "3.12.0", "classic", timeout = TEN_YEARS }, { "4.3.0", "classic" },
+    { "3.10.8", "quorum" }, { "3.12.0", "quorum", timeout = TEN_YEARS },
+    { "4.0.5", "quorum", limit = -1, timeout = TEN_YEARS }, { "4.3.6", "quorum", limit = -1, timeout = TEN_YEARS },
+  } do
+    it(("creates %s queues by what RabbitMQ %s knows"):format(case[2], case[1]), function ()
+      local peer = scene.open(case[1])
+      local op, mutex = begin(peer, "create", 1, { queue_type = case[2] }, {})
+      scene.tries(peer)
+      local arguments, declared = scene.declares(peer, mutex, MARKS)
+      assert.same({ ["x-queue-type"] = case[2], ["x-delivery-limit"] = case.limit }, arguments)
+      declared()
+      peer.prober:barrier()
+      scene.publishes_marks(peer, 1)()
+      assert.same({ ["x-queue-type"] = case[2], ["x-delivery-limit"] = case.limit,
+        ["x-consumer-timeout"] = case.timeout }, (scene.declares(peer, mutex, PERMITS)))
+      op:drop()
+    end)
+  end
 
   it("removing does not take the pulse's answer for its own, where they share a channel", function ()
     local peer = Peer.open({ heartbeat = 10 }, { channel_max = 3 })
@@ -138,18 +112,6 @@ describe("an administrator of permits", function ()
     peer.prober:ignore() -- heartbeats
     gives(peer, op, mutex, 4, permits)
     assert.is_true(other:held())
-  end)
-
-  it("removing all deletes both queues while the permits are in hand, and is told so before the answer", function ()
-    local peer, op, mutex, permits = collects(2, "remove", 7, {}, { permits = 2, marks = 2, consumers = 1 })
-    permits:deliver_some(2)
-    permits:asks()
-    local deleted = scene.deletes(peer, mutex, PERMITS)
-    permits:say{ method = "basic.cancel", consumer_tag = permits.tag, no_wait = true }
-    peer.holder:expect("channel.close", { channel = permits.channel })
-    deleted()
-    scene.deletes(peer, mutex, MARKS)()
-    gives(peer, op, mutex, 0)
   end)
 
   it("resizing says so when permits are missing that nobody is seen to hold", function ()
@@ -237,26 +199,6 @@ describe("an administrator of permits", function ()
       ends(peer, op, mutex, permits, 3)
     end)
 
-    it("gives all permits of a quorum queue another base, and leaves each its id", function ()
-      local peer, op, mutex, permits = repair({ permits = 3, marks = 4 }, { queue_type = "quorum" })
-      permits:deliver(scene.permit(7, { ["x-amqplocks-base"] = BASE, ["x-death"] = "1" })) -- published again
-      permits:deliver(scene.permit(8))
-      permits:deliver{ message_id = "foreign" }
-      permits:looks(0, 0)
-      permits:keeps_looking(3, 0, 0)
-      scene.tries(peer)
-      peer.prober:barrier()
-      permits:acknowledges(3)()
-      peer.prober:silent()
-      permits:lingers()
-      local confirm, made = scene.publishes_permits(peer, 4, BASE + 1)
-      local ids = {}
-      for _, permit in ipairs(made) do ids[permit.id] = true end
-      assert.is_true(ids[("%016x"):format(7)] and ids[("%016x"):format(8)])
-      confirm()
-      gives(peer, op, mutex, 4)
-    end)
-
     it("throws away what comes back while it makes another", function ()
       local peer, op, mutex, permits = repair{ permits = 0, marks = 1 }
       permits:looks(0, 0)
@@ -275,14 +217,5 @@ describe("an administrator of permits", function ()
       local peer = begins("repair", nil, {}, { permits = 65535, marks = 65535 })
       scene.collects(peer, PERMITS, 65535)
     end)
-  end)
-
-  it("resizes to nothing what other software made, by deleting it once nobody else consumes for a while", function ()
-    local peer, op, mutex, permits = collects(65535, "resize", 0, nil, { permits = 3, consumers = 1 })
-    for _ = 1, 3 do permits:deliver() end
-    permits:looks(0, 0)
-    permits:keeps_looking(4, 0, 0)
-    permits:deletes_all(mutex, true)
-    gives(peer, op, mutex, 0)
   end)
 end)
