@@ -13,59 +13,41 @@ local function closes(link, why)
     method_id = 0 }
 end
 
-describe("an acquire", function ()
+describe("an acquire of a permit of a quorum queue", function ()
   local peer
 
   before_each(function () peer = scene.open() end)
 
-  local function takes_one(timeout) return scene.semaphore(peer, true):acquire(timeout), scene.consumes end
-
-  -- Three at once, behind a gate.
-  local function takes_several(timeout)
-    local op = scene.semaphore(peer, true):acquire(timeout, false, 0, 5, false, nil, 3)
-    return op, function ()
-      peer.holder:ignore() -- it asks how many there are, and is not answered
-      if peer.prober:wanted() then peer.prober:handshake() end
-      peer.prober:look{}
-      peer.holder:grant(peer.holder:claim"images-tokenmany")
-      peer:pass(0)
-      return scene.consumes(peer)
-    end
-  end
-
-  for words, takes in pairs{ ["a permit"] = takes_one, ["several permits"] = takes_several } do
-    describe("of " .. words .. " of a quorum queue, which the broker ends by an error of its own,", function ()
-      for timeout, times in pairs{ [0] = 1, [60] = 4 } do
-        it(("begins again on another connection, %d times; its timeout was %d"):format(times, timeout), function ()
-          local op, consumes = takes(timeout)
-          for _ = 1, times do
-            consumes(peer)
-            closes(peer.holder, BROKEN)
-            assert.is_false(op:done())
-            peer:live(5, function () return peer.holder:due() end)
-            peer.holder:handshake()
-          end
-          consumes(peer)
-          if times == 1 then return end
+  for timeout, times in pairs{ [0] = 1, [60] = 4 } do
+    it(("begins again on another connection, %d times, when the broker ends its own by an error; its timeout was %d")
+      :format(times, timeout), function ()
+        local op = scene.semaphore(peer, true):acquire(timeout)
+        for _ = 1, times do
+          scene.consumes(peer)
           closes(peer.holder, BROKEN)
-          peer:failed(op, "unreachable", "INTERNAL_ERROR")
-        end)
-      end
-
-      it("or ends for another reason: is unreachable", function ()
-        local op, consumes = takes(60)
-        consumes(peer)
-        closes(peer.holder, FORCED)
-        peer:failed(op, "unreachable", "CONNECTION_FORCED")
+          assert.is_false(op:done())
+          peer:live(5, function () return peer.holder:due() end)
+          peer.holder:handshake()
+        end
+        scene.consumes(peer)
+        if times == 1 then return end
+        closes(peer.holder, BROKEN)
+        peer:failed(op, "unreachable", "INTERNAL_ERROR")
       end)
-    end)
   end
 
-  it("that is patient, and fails when its time is over, is told of its time", function ()
-    local op = scene.semaphore(peer):acquire(10, false, 0, 5, true)
-    scene.consumes(peer)
-    peer.now = peer.now + 11
-    closes(peer.holder, FORCED)
-    peer:failed(op, "timeout", "within 10 s", "unreachable: ")
+  it("is unreachable when its connection ends for another reason; if it is patient, it is told of its time", function ()
+    for _, patient in ipairs{ false, true } do
+      peer = scene.open()
+      local op = scene.semaphore(peer, true):acquire(10, false, 0, 5, patient)
+      scene.consumes(peer)
+      if patient then peer.now = peer.now + 11 end
+      closes(peer.holder, FORCED)
+      if patient then
+        peer:failed(op, "timeout", "within 10 s", "unreachable: ")
+      else
+        peer:failed(op, "unreachable", "CONNECTION_FORCED")
+      end
+    end
   end)
 end)
