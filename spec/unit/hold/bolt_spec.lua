@@ -2,11 +2,10 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- The bolt, a second queue that guards a lock, where the broker needs one: it is shut with every claim, opened with
--- every release, and probed by readers. It may be another connection's, or be denied. All other specs test claims
--- without bolts.
+-- every release, and probed by readers. It may be another connection's, or be denied. Other specs test claims without
+-- bolts; stories and broker/robbed_spec show holders who were robbed of their queues.
 
 local Peer = require "spec.support.peer"
-local admin = require "spec.unit.admin.admin_scene"
 local scene = require "spec.unit.locks.rwlock_scene"
 
 local unpack = table.unpack or unpack
@@ -28,8 +27,8 @@ end
 
 local function not_found(queue) return ("NOT_FOUND - no queue '%s' in vhost '/'"):format(queue) end
 
--- What claims queues, step by step: how it is begun, how its queue is found free, what is claimed then, and what
--- remains until it is had. A mutex is claimed as a door is.
+-- What claims queues: how it is begun, how its queue is found free, what is claimed then, and what remains until it is
+-- had. A mutex is claimed as a door is.
 local slot = {
   begin = function (peer) return peer:semaphore("images"):acquire(0) end,
   looks = function (peer) peer.prober:look{ "images-1-A" } end,
@@ -44,17 +43,14 @@ local door = {
   begin = function (peer) return peer:rwlock("db"):write(0) end,
   looks = function (peer) scene.looks(peer, DOOR, "free") end,
   claims = function (peer) return scene.claim(peer, DOOR) end,
-  gets = function (peer, op, claim)
-    scene.makes_sure(peer, claim)
-    return peer:result(op)
-  end,
+  gets = function (peer, op, claim) return scene.writes(peer, op, claim) end,
 }
 
 describe("the bolt", function ()
   local peer, told
 
   -- With a broker of that version; as a rule with one whose locks need bolts.
-  local function open(version) peer, told = Peer.open(nil, { version = version }), {} end
+  local function open(version) peer, told = Peer.open({ heartbeat = 600 }, { version = version }), {} end
 
   before_each(function () open "3.10.8" end)
 
@@ -82,7 +78,6 @@ describe("the bolt", function ()
   -- Found free, and had. Returns lock, claim.
   local function acquire(kind)
     local op, claim = begin(kind)
-    silent()
     replies(claim)
     return kind.gets(peer, op, claim), claim
   end
@@ -108,15 +103,13 @@ describe("the bolt", function ()
     return look.channel
   end
 
-  local function rings() scene.rings(peer, "db-rwbell") end
-
   -- Deleted, and then the bolt is opened, if it was shut.
   local function goes(claim, kind)
     local is_bolted = peer.holder:bolts(claim.queue)
     if is_bolted then checks(claim) end
     peer.holder:delete(claim.queue, claim.channel)
     if is_bolted then opens(claim) end
-    if kind == door then rings() end
+    if kind == door then scene.rings(peer, "db-rwbell") end
     silent()
   end
 
@@ -138,22 +131,6 @@ describe("the bolt", function ()
   local function refuse(claim, text, method, code)
     peer.holder:refuse(claim.channel, code or 403, text, method)
     news()
-  end
-
-  -- Time that is long, with heartbeats, and the round trips that a connection makes that holds a lock.
-  local function pass(seconds)
-    while seconds > 0 do
-      peer:pass(math.min(seconds, 20))
-      seconds = seconds - 20
-      for _, link in ipairs{ peer.holder, peer.prober } do
-        if link:next() == "channel.open" then link:opened() end
-        if link:next() == "basic.qos" then
-          link:send{ channel = link:expect("basic.qos").channel, method = "basic.qos-ok" }
-        end
-        if link:next() == "heartbeat" then link:expect("heartbeat") end
-        link:send{ channel = 0, heartbeat = true }
-      end
-    end
   end
 
   it("is there before RabbitMQ 4.3, for locks, readers and administrators", function ()
@@ -182,103 +159,28 @@ describe("the bolt", function ()
     acquire(slot)
   end)
 
-  -- The broker tells that the bolt's consumer is one no longer: it is gone, or one before it is.
-  local function ends(claim)
+  it("may end: the lock is held as long as its queue is there, and its channel is closed when it is let go", function ()
+    local lock, claim = acquire(door)
     peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag .. "-bolt",
       no_wait = true }
-  end
-
-  -- Let go of, by who has been told so: what consumes there still ends with the channel.
-  local function goes_for_good(claim)
-    checks(claim)
-    peer.holder:delete(claim.queue, claim.channel)
-    opens(claim)
-    peer.holder:closes(claim.channel)
-    rings()
-    ends_clean()
-  end
-
-  -- Had, and asked for. Returns lock, claim, the operation that asks, and the channel where the answer is awaited.
-  local function verifies()
-    local lock, claim = acquire(door)
-    local op = peer:keep(lock:verify())
-    local channel = asks_beside(claim)
-    return lock, claim, op, channel
-  end
-
-  it("is shut before the declare, and opened behind the delete", function ()
-    local lock, claim = acquire(door)
-    silent()
-    local release = lock:release()
-    goes(claim, door)
-    assert.is_true(peer:result(release))
-    ends_clean()
-  end)
-
-  it("may end: the lock is held as long as its queue is there", function ()
-    local lock, claim = acquire(door)
-    ends(claim)
     local channel = asks_beside(claim)
     assert.is_true(lock:held())
     peer.holder:declared(channel, claim.queue)
     assert.is_true(lock:held())
-    silent()
-    lock:drop()
-    goes_for_good(claim)
-  end)
-
-  it("may end while the queue is claimed, which is let go with its channel", function ()
-    local op, claim = begin(door)
-    ends(claim)
-    replies(claim)
-    local lock = door.gets(peer, op, claim)
-    silent()
-    lock:drop()
-    goes_for_good(claim)
-  end)
-
-  it("ends, and the lock is lost, if it was robbed of its queue", function ()
-    local lock, claim = acquire(door)
-    ends(claim)
-    peer.holder:refuse(asks_beside(claim), 404, not_found(claim.queue), "queue.declare")
-    assert.is_false((lock:held()))
-    peer.holder:closes(claim.channel)
-    rings()
-    ends_clean()
-  end)
-
-  for code, text in pairs{ [404] = not_found(DOOR), [405] = locked(DOOR) } do
-    it("opens when its holder, who was robbed and asks, has been told of it: " .. code, function ()
-      local lock, claim, op, channel = verifies()
-      assert.is_true(lock:held())
-      peer.holder:refuse(channel, code, text, "queue.declare")
-      assert.is_false((lock:held()))
-      peer:failed(op, "lost", text:sub(1, 80))
-      peer.holder:closes(claim.channel) -- and with it the bolt opens
-      rings()
-      ends_clean()
-    end)
-  end
-
-  it("stays shut if the holder asks, and the broker refuses to say it", function ()
-    local lock, claim, op, channel = verifies()
-    peer.holder:refuse(channel, 403, denied(claim.queue), "queue.declare")
-    assert.is_true(peer:result(op))
-    assert.is_true(lock:held())
-    lock:drop()
-    goes(claim, door)
-    ends_clean()
-  end)
-
-  it("may be opened while the holder asks", function ()
-    local lock, claim, op, channel = verifies()
     lock:drop()
     checks(claim)
     peer.holder:delete(claim.queue, claim.channel)
     opens(claim)
-    assert.is_true(op:done())
-    peer.holder:closes(channel) -- the question is not answered yet
-    rings()
+    peer.holder:closes(claim.channel)
+  end)
+
+  it("stays shut if the holder asks, and the broker refuses to say it", function ()
+    local lock, claim = acquire(door)
+    local op = peer:keep(lock:verify())
+    peer.holder:refuse(asks_beside(claim), 403, denied(claim.queue), "queue.declare")
+    assert.is_true(peer:result(op))
+    lock:drop()
+    goes(claim, door)
     ends_clean()
   end)
 
@@ -290,26 +192,12 @@ describe("the bolt", function ()
       refuse(lost, text, "basic.consume", text == gone and 404)
       silent()
       peer:pass(0.01)
-      assert.is_false(op:done())
       door.looks(peer)
       local claim = door.claims(peer)
       replies(claim)
-      door.gets(peer, op, claim):drop()
+      assert.is_true(door.gets(peer, op, claim):held())
       assert.same({}, news())
-      goes(claim, door)
-      ends_clean()
     end
-  end)
-
-  it("is asked for on its lock's own channel where the connection has no other one", function ()
-    peer = Peer.new()
-    peer.holder:handshake{ version = "3.10.8", channel_max = 1 }
-    peer.prober:handshake{ version = "3.10.8" }
-    local lock, claim = acquire(door)
-    local op = peer:keep(lock:verify())
-    peer.holder:expect("queue.declare", { queue = claim.queue, channel = claim.channel, passive = true })
-    peer.holder:declared(claim.channel, claim.queue)
-    assert.is_true(peer:result(op))
   end)
 
   for _, refusal in ipairs{
@@ -338,34 +226,7 @@ describe("the bolt", function ()
     end)
   end
 
-  it("that is refused is remembered beside fifteen others", function ()
-    -- Locks a slot, and lets it go; its bolt is refused, or was lately.
-    local function lock_slot(number, is_refused)
-      local name = "n" .. number
-      local queue = name .. "-1-B"
-      peer.holder.unbolted[queue] = not is_refused
-      local op = peer:semaphore(name):acquire(0)
-      peer.prober:look{ name .. "-1-A" }
-      local claim = peer.holder:claim(queue, name .. "-1-A")
-      if is_refused then
-        refuse(claim, denied(queue), "basic.consume")
-        peer.holder.unbolted[queue] = true
-        claim = peer.holder:claim(queue, name .. "-1-A")
-      end
-      peer.holder:grant(claim)
-      peer:result(op):drop()
-      peer.holder:delete(queue, claim.channel)
-    end
-    for i = 1, 16 do lock_slot(i, true) end
-    for i = 1, 16 do lock_slot(i, false) end
-    lock_slot(17, true)
-    lock_slot(2, false)
-    lock_slot(1, true)
-    assert.equal(1, #news()) -- in a minute
-  end)
-
   it("that is refused is asked for again after a minute, and not before", function ()
-    peer:acquire("other") -- held all the time, so that no round trip is due just then
     local op, denied_claim = begin(slot)
     refuse(denied_claim, denied(SLOT, "configure "), "queue.declare")
     peer.holder.unbolted[SLOT] = true
@@ -373,7 +234,7 @@ describe("the bolt", function ()
     replies(claim)
     peer:result(op):drop()
     goes(claim)
-    pass(59.9)
+    peer:pass(59.9)
     local lock, late = acquire(slot)
     peer:pass(0.1)
     lock:drop()
@@ -383,74 +244,17 @@ describe("the bolt", function ()
     assert.equal(1, #news())
   end)
 
-  it("of a lock that was robbed, as is found when it is let go: its channel is closed", function ()
-    local lock, claim = acquire(door)
-    local release = lock:release()
+  it("of a lock that was robbed in the moment in which it was let go: its channel is closed after a minute", function ()
+    local lock, claim = acquire(slot)
+    lock:drop()
     checks(claim)
-    peer.holder:expect("queue.delete", { queue = claim.queue, channel = claim.channel })
-    peer.holder:expect("basic.cancel", { channel = claim.channel })
-    assert.is_false(release:done())
-    peer.holder:refuse(claim.channel, 404, not_found(DOOR), "queue.declare")
-    assert.is_true(peer:result(release))
-    rings()
-    ends_clean()
-  end)
-
-  -- Between that look and the deletion.
-  for version, is_bolted in pairs{ ["3.10.8"] = true, ["4.3.0"] = false } do
-    it(("of a lock that was robbed when it was let go of, on %s: its channel %s"):format(version,
-      is_bolted and "is closed after a minute" or "waits for the news, which will come"), function ()
-      open(version)
-      peer:acquire("other") -- held all the time, so that no round trip is due just then
-      local lock, claim = acquire(slot)
-      lock:drop()
-      if is_bolted then checks(claim) end
-      peer.holder:expect("queue.delete", { queue = SLOT, channel = claim.channel })
-      if is_bolted then opens(claim) end
-      peer.holder:deleted(claim.channel, true)
-      pass(59)
-      silent()
-      pass(2)
-      if is_bolted then
-        peer.holder:closes(claim.channel)
-      else
-        pass(120)
-        silent()
-        peer.holder:cancelled(claim)
-      end
-      silent()
-      local most = peer.holder.most
-      assert.is_true(select(2, peer:acquire"again").channel <= most)
-    end)
-  end
-
-  describe("of an administrator's mutex", function ()
-    -- As far as the claim. Returns op, claim.
-    local function administers()
-      local op = peer.session:administer("create", "images", {}, 1)
-      local mutex = peer.holder:claim("images-admin")
-      silent()
-      return op, mutex
-    end
-
-    -- It has the mutex: creates a slot, and gives it back.
-    local function works(op, mutex)
-      peer.holder:grant(mutex)
-      peer.prober:barrier()
-      admin.survey(peer, {})
-      admin.declares(peer, mutex, admin.slots(1), false)
-      goes(mutex)
-      assert.equal(1, peer:result(op))
-      scene.all_channels_are_back(peer)
-    end
-
-    it("is done without where it is refused, and people are told", function ()
-      local op, mutex = administers()
-      refuse(mutex, denied("images-admin", "configure "), "queue.declare")
-      peer.holder.unbolted["images-admin"] = true
-      works(op, peer.holder:claim("images-admin"))
-      assert.equal(1, #news())
-    end)
+    peer.holder:expect("queue.delete", { queue = SLOT, channel = claim.channel })
+    opens(claim)
+    peer.holder:deleted(claim.channel, true)
+    peer:pass(59)
+    silent()
+    peer:pass(2)
+    peer.holder:closes(claim.channel)
   end)
 
   describe("of the door, for a reader,", function ()
@@ -468,11 +272,6 @@ describe("the bolt", function ()
       ends_clean()
     end
 
-    local function shut(claim)
-      peer.holder:send{ channel = claim.channel, method = "queue.declare-ok", queue = DOOR .. "-bolt",
-        consumer_count = 1 }
-    end
-
     it("is asked for behind the door: all five replies are needed, in any order", function ()
       for _, order in ipairs(scene.orders{ "declared", "bound", "through", "unbolted", "consumed" }) do
         open "4.0.5"
@@ -488,28 +287,21 @@ describe("the bolt", function ()
     end)
 
     it("is shut: the reader steps back, tells the writer when it is gone, and looks again", function ()
-      for _, before in ipairs{ { "declared", "bound", "through", "consumed" }, { "declared", "bound" } } do
-        open "3.10.8"
-        local op, claim = steps_in()
-        local late = { declared = true, bound = true, through = true, consumed = true }
-        for _, reply in ipairs(before) do
-          scene.reply(peer, claim, reply)
-          late[reply] = nil
-        end
-        shut(claim)
-        scene.deletes(peer, claim)
-        for reply in pairs(late) do scene.reply(peer, claim, reply) end
-        silent()
-        assert.is_false(op:done())
-        peer.holder:deleted(claim.channel)
-        scene.rings(peer, DOOR)
-        silent()
-        peer:pass(0.01)
-        scene.finds_held(peer, DOOR)
-        peer:failed(op, "busy", "or waits for it")
-        assert.same({}, news())
-        ends_clean()
-      end
+      local op, claim = steps_in()
+      scene.replies(peer, claim, 1, 2)
+      peer.holder:send{ channel = claim.channel, method = "queue.declare-ok", queue = DOOR .. "-bolt",
+        consumer_count = 1 }
+      scene.deletes(peer, claim)
+      scene.reply(peer, claim, "through")
+      scene.reply(peer, claim, "consumed")
+      silent()
+      assert.is_false(op:done())
+      peer.holder:deleted(claim.channel)
+      scene.rings(peer, DOOR)
+      peer:pass(0.01)
+      scene.finds_held(peer, DOOR)
+      peer:failed(op, "busy", "or waits for it")
+      ends_clean()
     end)
 
     it("may not be asked for: the reader is in without, and people are told", function ()
@@ -526,23 +318,9 @@ describe("the bolt", function ()
       peer:result(op):drop()
       assert.equal(1, #news())
       goes_by_itself(again)
-      pass(60)
+      peer:pass(60)
       peer.holder.unbolted[DOOR] = nil
       steps_in()
-    end)
-
-    it("that was a writer: is its own, not asked for, and opened with the door", function ()
-      local lock, claim = acquire(door)
-      local op = peer:keep(lock:downgrade())
-      local reader = scene.reader(peer, true)
-      scene.replies(peer, reader)
-      local channel = asks_beside(claim)
-      silent()
-      peer.holder:declared(channel, DOOR)
-      goes(claim, door)
-      assert.is_true(peer:result(op))
-      lock:drop()
-      goes_by_itself(reader)
     end)
   end)
 
