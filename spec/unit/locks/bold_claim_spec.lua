@@ -13,8 +13,6 @@ describe("a mutex that was free each time", function()
 
   local function open(...) peer, mutex = scene.open("mutex", ...) end
 
-  local function silent() scene.silent(peer) end
-
   -- The claim is granted, and released again.
   local function has_it(op)
     local claim = scene.is_granted(peer, MUTEX)
@@ -32,22 +30,7 @@ describe("a mutex that was free each time", function()
     end
   end
 
-  -- Begins an acquire that claims without a look. Returns the operation, the claim.
-  local function dares(...)
-    local op = mutex:acquire(...)
-    local claim = scene.claim(peer, MUTEX)
-    silent()
-    return op, claim
-  end
-
   local function is_bold(...) has_it((mutex:acquire(...))) end
-
-  -- A bold claim is lost to a holder. Returns the operation, which looks.
-  local function loses(...)
-    local op, claim = dares(...)
-    scene.is_late(peer, claim)
-    return op
-  end
 
   before_each(function()
     open()
@@ -66,50 +49,19 @@ describe("a mutex that was free each time", function()
     has_it(op)
   end)
 
-  it("and is held now is looked at: a look that finds it free takes it", function()
-    local op = loses(0)
-    scene.looks(peer, MUTEX, "free")
-    has_it(op)
-  end)
-
-  it("and is lost: that is none of its attempts", function()
+  it("and is held now is looked at: that is none of its attempts", function()
     open(nil, { max_attempts = 1 })
     wins(3)
-    local op = loses(0)
+    local op = mutex:acquire(0)
+    scene.is_late(peer, scene.claim(peer, MUTEX))
     scene.is_late(peer, scene.claims(peer, MUTEX))
     peer:failed(op, "contended", 'other claims of "db" were faster 1 times')
     scene.all_channels_are_back(peer)
   end)
 
-  it("refuses the consumer: what was made is deleted first, and no look follows", function()
-    local op, claim = dares(0)
-    scene.reply(peer, claim, "declared")
-    peer.holder:refuse(claim.channel, 403, scene.DENIED, "basic.consume")
-    peer:failed(op, "refused", '"db-mutex" could not be claimed')
-    scene.goes(peer, claim, BELL, peer.holder:opened())
-  end)
-
-  it("loses the prober under the bold claim: goes on", function()
-    local op, claim = dares(0)
-    peer.prober:down("timed out")
-    scene.replies(peer, claim)
-    assert.is_true(peer:result(op):held())
-  end)
-
-  it("is looked at by a fair acquire", function()
-    local op = mutex:acquire(60, true)
-    local bell = scene.makes_bell(peer, BELL)
-    scene.looks(peer, MUTEX, "free", true)
-    scene.welcome(peer, bell, true)
-    scene.looks(peer, MUTEX, "free", true)
-    scene.is_granted(peer, MUTEX)
-    scene.cancels(peer, bell)
-    assert.is_true(peer:result(op):held())
-  end)
-
-  it("is looked at after a waiter told the holder: until three more wins", function()
-    local op, claim = dares(0)
-    scene.replies(peer, claim)
+  it("is looked at after a waiter told the holder", function()
+    local op = mutex:acquire(0)
+    local claim = scene.is_granted(peer, MUTEX)
     scene.tell(peer, claim, "amqplocks.waiting")
     local bell = scene.makes_bell(peer, BELL, 2147483647)
     peer:result(op):release()
@@ -117,14 +69,8 @@ describe("a mutex that was free each time", function()
     peer.holder:closes(bell.channel)
     scene.rings(peer, BELL)
     for _ = 1, 2 do scene.rests(peer, 30) end
-    local first = mutex:acquire(0)
+    mutex:acquire(0)
     scene.looks(peer, MUTEX, "free")
-    claim = scene.is_granted(peer, MUTEX)
-    peer.holder:ignore() -- the pulse
-    peer:result(first):release()
-    scene.goes(peer, claim, BELL)
-    wins(3)
-    is_bold(0)
   end)
 
   it("counts from the last time that it was held, or that a race was lost", function()
@@ -136,7 +82,6 @@ describe("a mutex that was free each time", function()
     wins(2)
     op = mutex:acquire(0)
     scene.is_late(peer, scene.claims(peer, MUTEX))
-    silent()
     peer:pass(0.01)
     scene.looks(peer, MUTEX, "free")
     has_it(op)
@@ -147,21 +92,10 @@ end)
 
 describe("a door that was open each time", function()
   local DOOR = "db-writer"
-  local peer, rwlock
 
-  -- Written and released, with a look or without one.
-  local function writes(times, is_bold)
-    for _ = 1, times do
-      local op = rwlock:write(0)
-      local door = (is_bold and scene.is_granted or scene.shuts)(peer, DOOR)
-      scene.writes(peer, op, door):drop()
-      scene.goes(peer, door, "db-rwbell")
-    end
-  end
-
-  -- Read and released, with a look each time.
-  local function reads(times)
-    for _ = 1, times do
+  it("is shut at once by a writer, and looked at by readers, which delete an empty queue that is no door", function()
+    local peer, rwlock = scene.open("rwlock")
+    local function read()
       local op = rwlock:read(0)
       scene.looks(peer, DOOR, "free")
       local claim = scene.reader(peer)
@@ -169,27 +103,11 @@ describe("a door that was open each time", function()
       peer:result(op):drop()
       scene.goes(peer, claim, DOOR)
     end
-  end
-
-  before_each(function() peer, rwlock = scene.open("rwlock") end)
-
-  it("is shut at once by a writer, and looked at by readers, which delete an empty queue that is no door", function()
-    reads(3)
-    writes(1, true)
-    reads(1)
-  end)
-
-  it("is shut, and somebody reads: waits for readers, who are no contest for the door", function()
-    writes(3)
-    local op = rwlock:write(60)
+    for _ = 1, 3 do read() end
+    local op = rwlock:write(0)
     local door = scene.is_granted(peer, DOOR)
-    scene.makes_sure(peer, door, "reader")
-    scene.silent(peer)
-    scene.tell(peer, door, "amqplocks.token")
-    scene.count(peer)
-    scene.makes_sure(peer, door)
-    peer:result(op):drop()
+    scene.writes(peer, op, door):drop()
     scene.goes(peer, door, "db-rwbell")
-    writes(1, true)
+    read()
   end)
 end)

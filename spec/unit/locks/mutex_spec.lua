@@ -5,7 +5,7 @@
 
 local scene = require "spec.unit.locks.rwlock_scene"
 
-local MUTEX, BELL = "db-mutex", "db-mutexbell"
+local MUTEX = "db-mutex"
 
 describe("a mutex", function ()
   local peer, mutex
@@ -15,8 +15,7 @@ describe("a mutex", function ()
   before_each(function () open() end)
 
   local function silent() scene.silent(peer) end
-  local function sees(state, waits) scene.looks(peer, MUTEX, state, waits) end
-  local function claims() return scene.claims(peer, MUTEX) end
+  local function sees(state) scene.looks(peer, MUTEX, state) end
 
   local function acquire()
     local op = mutex:acquire(0)
@@ -27,8 +26,7 @@ describe("a mutex", function ()
   it("takes two round trips, and says what it is", function ()
     open{ name = "worker 7" }
     local op = mutex:acquire()
-    peer.holder:silent()
-    local claim = claims()
+    local claim = scene.claims(peer, MUTEX)
     silent()
     scene.is_signed(claim, "worker 7")
     scene.replies(peer, claim)
@@ -73,47 +71,19 @@ describe("a mutex", function ()
       silent()
       assert.is_true(lock:held())
     end)
-
-    it("by an acquire of this very session, which has not got it yet, is busy", function ()
-      local one, other = mutex:acquire(0), mutex:acquire(0)
-      local probes = peer.prober:probes()
-      assert.equal(2, #probes)
-      peer.prober:answer(probes, {})
-      local claim = scene.claim(peer, MUTEX)
-      peer:failed(other, "busy")
-      scene.replies(peer, claim)
-      assert.is_true(peer:result(one):held())
-      silent()
-    end)
   end)
 
-  describe("under an alarm", function ()
-    it("is had, and let go without a ring", function ()
-      scene.alarm(peer)
-      local op = mutex:acquire(0)
-      scene.looks_passively(peer, MUTEX, false)
-      local claim = scene.is_granted(peer, MUTEX)
-      peer:result(op):release()
-      peer.holder:delete(MUTEX, claim.channel)
-      silent()
-      peer.prober:send{ channel = 0, method = "connection.unblocked" }
-      scene.all_channels_are_back(peer)
-    end)
-
-    it("is blocked, if it is to be asked for by publishing", function ()
-      open(nil, { probe = "publish" })
-      scene.alarm(peer)
-      peer:failed(mutex:acquire(0), "blocked", "reads no publishers")
-      silent()
-    end)
-  end)
-
-  it("whose prober is lost while it is asked for is unreachable for who does not wait", function ()
+  it("under an alarm is had, and let go without a ring; blocked, if it is to be asked for by publishing", function ()
+    scene.alarm(peer)
     local op = mutex:acquire(0)
-    scene.asks(peer, MUTEX)
-    peer.prober:down("timed out")
-    peer:failed(op, "unreachable", "timed out")
-    peer.holder:silent()
+    scene.looks_passively(peer, MUTEX, false)
+    local claim = scene.is_granted(peer, MUTEX)
+    peer:result(op):release()
+    peer.holder:delete(MUTEX, claim.channel)
+    silent()
+    open(nil, { probe = "publish" })
+    scene.alarm(peer)
+    peer:failed(mutex:acquire(0), "blocked", "reads no publishers")
   end)
 
   describe("that this session is letting go", function ()
@@ -133,11 +103,7 @@ describe("a mutex", function ()
         silent()
         peer.holder:deleted(claim.channel)
         assert.is_true(peer:result(release))
-        local probes = peer.prober:probes() -- the ring, and the question; in whichever order
-        local names = { probes[1].queue, probes[2].queue, #probes }
-        table.sort(names, function (a, b) return tostring(a) < tostring(b) end)
-        assert.same({ 2, MUTEX, BELL }, names)
-        peer.prober:answer(probes, {})
+        peer.prober:look{} -- the ring, and the question
         scene.is_granted(peer, MUTEX)
         assert.is_true(peer:result(op):held())
       end
@@ -153,25 +119,5 @@ describe("a mutex", function ()
       sees("free")
       peer:failed(op, "busy")
     end)
-
-    it("and that the broker says nothing about: unreachable", function ()
-      leaving()
-      peer:pass(1)
-      local op = mutex:acquire(60)
-      peer:pass(4.999)
-      assert.is_false(op:done())
-      peer:pass(0.001)
-      peer:failed(op, "unreachable", "within 5 s")
-      peer.prober:silent()
-    end)
-  end)
-
-  it("is let go with the session, and its ring goes out before the goodbye", function ()
-    local _, claim = acquire()
-    peer.session:close()
-    peer.holder:delete(MUTEX, claim.channel)
-    scene.rings(peer, BELL)
-    peer.holder:expect("connection.close")
-    peer.prober:expect("connection.close")
   end)
 end)
