@@ -26,15 +26,8 @@ for _, kind in ipairs(kinds) do
 
     local function silent() scene.silent(peer) end
     local function begin(...) return resource[kind.method](resource, ...) end
-    local function sees(state, waits) scene.looks(peer, kind.gate, state, waits ~= false) end
+    local function sees(state) scene.looks(peer, kind.gate, state, true) end
     local function makes_bell() return scene.makes_bell(peer, kind.bell) end
-
-    -- It is free, and had. Returns the claim, which is granted.
-    local function claims()
-      local claim = kind.is_shared and scene.reader(peer) or scene.claim(peer, kind.gate)
-      scene.replies(peer, claim)
-      return claim
-    end
 
     -- Whether people are told of the bell.
     local function is_noted()
@@ -43,46 +36,19 @@ for _, kind in ipairs(kinds) do
       end
     end
 
-    -- What is had is had for good. Returns the lock.
-    local function gets(op)
-      local lock = peer:result(op)
-      assert.is_true(lock:held())
-      return lock
-    end
-
-    -- Let go, and gone. The token, if it has one, goes back then and no sooner; otherwise it is rung for.
-    local function goes(lock, claim, bell, token)
-      lock:release()
-      peer.holder:delete(claim.queue, claim.channel)
-      if kind.is_shared then
-        scene.rings(peer, kind.gate)
-      elseif token then
-        scene.returns(peer, bell, token)
-      else
-        scene.rings(peer, kind.bell)
-      end
+    -- It is free, and had for good. Who has come to a bell leaves it, or (with a token, for a reader) gives that back.
+    local function has_it(op, bell, token)
+      scene.replies(peer, kind.is_shared and scene.reader(peer) or scene.claim(peer, kind.gate))
+      if token and kind.is_shared then scene.returns(peer, bell, token) end
+      if bell and not token then scene.cancels(peer, bell) end
+      assert.is_true(peer:result(op):held())
       silent()
     end
 
-    -- Free for who has no token: had, and let go again.
-    local function has_it(op, bell)
-      local claim = claims()
-      scene.cancels(peer, bell)
-      goes(gets(op), claim)
-    end
-
-    -- Free for who has a token: had, and let go again. A reader gives the token back before it is in.
-    local function has_its_turn(op, bell, token)
-      sees("free")
-      local claim = claims()
-      if kind.is_shared then scene.returns(peer, bell, token) end
-      peer.holder:silent()
-      goes(gets(op), claim, bell, token)
-    end
-
-    -- The first look, and all that follows it until the bell is there and the waiter at it. Returns op.
+    -- The first look, and all that follows it until the bell is there and the waiter at it. Returns op, bell.
     local function arrives(...)
       local op = begin(...)
+      peer.holder:silent()
       scene.finds_held(peer, kind.gate)
       return op, makes_bell()
     end
@@ -97,26 +63,11 @@ for _, kind in ipairs(kinds) do
       return op, bell
     end
 
-    it("makes the bell when it has to wait, not before, and looks once more when it is there", function ()
-      local op = begin()
-      peer.holder:silent()
-      scene.finds_held(peer, kind.gate)
-      local bell = makes_bell()
-      silent()
-      peer.holder:declared(bell.channel, bell.queue)
-      silent()
-      peer.holder:consumed(bell)
-      sees("held")
-      silent()
-      assert.is_false(op:done())
-    end)
-
     it("makes the bell at once if it has to wait for others in any case: fair", function ()
       local op = begin(60, true)
       scene.welcome(peer, makes_bell())
       scene.finds_held(peer, kind.gate, true)
-      -- The bell may not have been there when somebody rang.
-      sees("held")
+      sees("held") -- the bell may not have been there when somebody rang
       silent()
       assert.is_false(op:done())
     end)
@@ -131,7 +82,6 @@ for _, kind in ipairs(kinds) do
       end
       sees("free")
       has_it(op, bell)
-      scene.all_channels_are_back(peer)
     end)
 
     it("finds it free and nobody else at the bell, and takes it at once", function ()
@@ -139,7 +89,6 @@ for _, kind in ipairs(kinds) do
       scene.welcome(peer, bell, true)
       sees("free")
       has_it(op, bell)
-      scene.all_channels_are_back(peer)
     end)
 
     for poll, seconds in pairs{ [2] = 2, [20] = 5 } do
@@ -157,38 +106,20 @@ for _, kind in ipairs(kinds) do
         end)
     end
 
-    for method, text in pairs{ ["queue.declare"] = "PRECONDITION_FAILED - inequivalent arg 'x-expires'",
-      ["basic.consume"] = scene.DENIED } do
+    for method, reply in pairs{ ["queue.declare"] = { 406, "PRECONDITION_FAILED - inequivalent arg 'x-expires'" },
+      ["basic.consume"] = { 403, scene.DENIED } } do
       it(("whose bell is refused (%s) looks once more, and then from time to time; people are told"):format(method),
         function ()
           local op, bell = arrives(60)
-          while peer.session:news() do end
-          if method ~= "queue.declare" then peer.holder:declared(bell.channel, bell.queue) end
-          peer.holder:refuse(bell.channel, method == "queue.declare" and 406 or 403, text, method)
+          peer.holder:refuse(bell.channel, reply[1], reply[2], method)
           sees("held")
           silent()
           assert.is_true(is_noted())
           peer:pass(5)
           sees("free")
-          local claim = claims()
-          goes(gets(op), claim)
-          scene.all_channels_are_back(peer)
+          has_it(op)
         end)
     end
-
-    it("at rest looks by passive declares under an alarm", function ()
-      local op, bell = wait(60)
-      scene.alarm(peer)
-      silent()
-      local token = scene.deliver(peer, bell)
-      scene.looks_passively(peer, kind.gate, true)
-      peer:pass(0.002)
-      scene.looks_passively(peer, kind.gate, false)
-      claims()
-      if kind.is_shared then scene.returns(peer, bell, token) end
-      gets(op)
-      silent()
-    end)
 
     it("at rest has the bell deleted under it: makes another one, and looks until that is there", function ()
       local op, bell = wait(60)
@@ -200,7 +131,8 @@ for _, kind in ipairs(kinds) do
       sees("held") -- somebody may have rung when there was no bell
       silent()
       local token = scene.deliver(peer, again)
-      has_its_turn(op, again, token)
+      sees("free")
+      has_it(op, again, token)
     end)
 
     it("at rest says that it is free, and what becomes of that, and nothing of others where there are none", function ()
@@ -211,8 +143,6 @@ for _, kind in ipairs(kinds) do
       sees("free")
       assert.equal(kind.is_shared and "no writer holds the lock, and it is being claimed"
         or "it is free, and being claimed", select(2, op:waiting()))
-      claims()
-      gets(op)
     end)
 
     it("at rest has no more time, or is abandoned: consumes no longer, and says why", function ()
@@ -229,45 +159,24 @@ for _, kind in ipairs(kinds) do
   end)
 end
 
-describe("a writer that waited in line", function ()
+it("a writer that waited in line gives up, and gives its token back when the door is open again", function ()
   local DOOR, BELL = "db-writer", "db-rwbell"
-  local peer, op, bell, token, door
-
-  -- It has waited, was woken, has shut the door, and somebody reads.
-  before_each(function ()
-    local rwlock
-    peer, rwlock = scene.open("rwlock")
-    op = rwlock:write(2)
-    scene.finds_held(peer, DOOR)
-    bell = scene.makes_bell(peer, BELL)
-    scene.welcome(peer, bell)
-    scene.looks(peer, DOOR, "held", true)
-    assert.equal("another writer holds the lock, or waits for it", select(2, op:waiting()))
-    token = scene.deliver(peer, bell)
-    door = scene.shuts(peer, DOOR, true)
-    scene.makes_sure(peer, door, "reader")
-    scene.silent(peer)
-    assert.equal("a reader holds the lock", select(2, op:waiting()))
-  end)
-
-  -- The door is open again, and the token goes back.
-  local function leaves()
-    peer.holder:delete(DOOR, door.channel)
-    scene.returns(peer, bell, token)
-    scene.silent(peer)
-    scene.all_channels_are_back(peer)
-  end
-
-  it("keeps its token until the door is open again", function ()
-    scene.tell(peer, door, "amqplocks.token")
-    scene.count(peer)
-    scene.writes(peer, op, door):release()
-    leaves()
-  end)
-
-  it("gives up, and gives its token back when the door is open again", function ()
-    peer:pass(2)
-    peer:failed(op, "timeout", "a reader holds the lock")
-    leaves()
-  end)
+  local peer, rwlock = scene.open("rwlock")
+  local op = rwlock:write(2)
+  scene.finds_held(peer, DOOR)
+  local bell = scene.makes_bell(peer, BELL)
+  scene.welcome(peer, bell)
+  scene.looks(peer, DOOR, "held", true)
+  assert.equal("another writer holds the lock, or waits for it", select(2, op:waiting()))
+  local token = scene.deliver(peer, bell)
+  local door = scene.shuts(peer, DOOR, true)
+  scene.makes_sure(peer, door, "reader")
+  scene.silent(peer)
+  assert.equal("a reader holds the lock", select(2, op:waiting()))
+  peer:pass(2)
+  peer:failed(op, "timeout", "a reader holds the lock")
+  peer.holder:delete(DOOR, door.channel)
+  scene.returns(peer, bell, token)
+  scene.silent(peer)
+  scene.all_channels_are_back(peer)
 end)

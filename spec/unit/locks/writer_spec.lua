@@ -17,14 +17,10 @@ describe("a writer", function ()
 
   local function silent() scene.silent(peer) end
 
-  local function claims() return scene.claims(peer, DOOR) end
-  local function shuts() return scene.shuts(peer, DOOR) end
-  local function gets(op, door) return scene.writes(peer, op, door) end
-
   -- A writer, behind the door.
   local function behind(timeout, ...)
     local op = rwlock:write(timeout, ...)
-    return op, shuts()
+    return op, scene.shuts(peer, DOOR)
   end
 
   -- The same, as far as its count, which is not answered yet. Returns op, door, the probes.
@@ -34,14 +30,6 @@ describe("a writer", function ()
     return op, door, scene.counts(peer, door)
   end
 
-  -- The same, as far as the first sleep: somebody reads.
-  local function asleep(timeout, ...)
-    local op, door = behind(timeout, ...)
-    scene.makes_sure(peer, door, "reader")
-    silent()
-    return op, door
-  end
-
   -- Gone, and who waits is rung for.
   local function goes(door, channel) scene.goes(peer, door, BELL, channel) end
 
@@ -49,14 +37,11 @@ describe("a writer", function ()
     function ()
       local op = rwlock:write()
       peer.holder:silent()
-      local door = claims()
-      silent()
+      local door = scene.claims(peer, DOOR)
       scene.reply(peer, door, "declared")
       silent()
       scene.reply(peer, door, "consumed")
-      peer.holder:silent()
       assert.matches("^db%-scratch%-%x+$", peer.prober:barrier())
-      assert.is_false(op:done())
       scene.count(peer, nil, door)
       silent()
       scene.has(peer, op, door, "write")
@@ -77,7 +62,7 @@ describe("a writer", function ()
       goes(door, peer.holder:opened())
       assert.is_false(op:done())
       peer:pass(0.01)
-      gets(op, shuts())
+      scene.writes(peer, op, scene.shuts(peer, DOOR))
     end)
   end
 
@@ -92,39 +77,21 @@ describe("a writer", function ()
       end
     end)
 
-    it("looks by itself at growing intervals, of a second at most", function ()
-      local op, gaps, last = asleep(), {}, peer.now
-      peer:live(8, function ()
-        if peer.prober:next() == "nothing" then return end
-        table.insert(gaps, peer.now - last)
-        last = peer.now
-        scene.count(peer, "reader")
-        silent()
-      end)
-      local least = { 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5 }
-      assert.is_true(#gaps >= 10)
-      for i, gap in ipairs(gaps) do
-        local from = least[i] or 0.5
-        assert.is_true(gap >= from - 1e-4 and gap <= from * 2 + 1e-4, ("look %d after %g s"):format(i, gap))
-      end
-      assert.is_false(op:done())
-    end)
-
-    it("looks no less often than it is told to poll", function ()
-      asleep(nil, false, 0, 0.03)
-      for _ = 1, 20 do
-        local last = peer.now
-        peer:live(1, function () return peer.prober:next() ~= "nothing" end)
-        assert.is_true(peer.now - last <= 0.0301)
-        scene.count(peer, "reader")
-      end
-    end)
-
-    it("is not woken by anything but a token", function ()
-      local _, door = asleep()
-      for _, type in ipairs{ "", "spam", "amqplocks.revoke", "amqplocks.waiting" } do
-        scene.tell(peer, door, type)
-        peer.prober:silent()
+    it("looks by itself at growing intervals, of a second at most, or of its poll", function ()
+      for poll, least in pairs{ [60] = 6, [0.03] = 60 } do
+        open()
+        local op, door = behind(nil, false, 0, poll)
+        scene.makes_sure(peer, door, "reader")
+        local gaps, last = {}, peer.now
+        peer:live(2, function ()
+          if peer.prober:next() == "nothing" then return end
+          table.insert(gaps, peer.now - last)
+          last = peer.now
+          scene.count(peer, "reader")
+        end)
+        assert.is_true(gaps[1] <= 0.0101 and #gaps >= least and #gaps < 120, #gaps .. " looks")
+        for _, gap in ipairs(gaps) do assert.is_true(gap <= math.min(poll, 1) + 1e-4) end
+        assert.is_false(op:done())
       end
     end)
   end)

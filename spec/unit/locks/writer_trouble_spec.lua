@@ -4,7 +4,6 @@
 -- Faults at every moment after a writer has shut the door: it never writes while there is a reader, and it leaves no
 -- door shut.
 
-local Peer = require "spec.support.peer"
 local scene = require "spec.unit.locks.rwlock_scene"
 
 local DOOR, BELL = "db-writer", "db-rwbell"
@@ -111,15 +110,6 @@ describe("a writer", function ()
     end)
   end
 
-  it("that saw nobody, and whose door is not confirmed, needs no prober any more", function ()
-    local op, door = behind(60)
-    peer.prober:answer(counting(door), {})
-    peer.prober:down("timed out")
-    assert.is_false(op:done())
-    peer.holder:declared(door.channel, DOOR)
-    assert.is_true(peer:result(op):held())
-  end)
-
   it("that sleeps, or counts, at its deadline: timeout, which says why, and the door is opened", function ()
     for text, words in pairs{ ["asleep"] = "a reader holds the lock",
       ["while it counts"] = "this writer keeps new readers out, and counts the readers that still hold the lock" } do
@@ -147,61 +137,6 @@ describe("a writer", function ()
     scene.deletes(peer, door)
   end)
 
-  it("that loses the door as often as it may: lines up for it like everybody else", function ()
-    open(nil, { max_attempts = 1 })
-    local op, door = behind(60)
-    scene.makes_sure(peer, door, "reader")
-    scene.is_robbed(peer, door)
-    scene.rings(peer, BELL)
-    local bell = scene.makes_bell(peer, BELL)
-    silent()
-    scene.welcome(peer, bell)
-    scene.finds_held(peer, DOOR, true)
-    silent()
-    local token = scene.deliver(peer, bell)
-    local again = scene.shuts(peer, DOOR, true)
-    scene.writes(peer, op, again):drop()
-    peer.holder:delete(DOOR, again.channel)
-    scene.returns(peer, bell, token)
-    silent()
-    scene.all_channels_are_back(peer)
-  end)
-
-  -- As by a quorum queue without a leader: nothing that was published later on its channel is answered either.
-  it("that counts behind a question that is not answered counts on another channel when that one is over", function ()
-    local other = peer.session:administer("status", "others", {})
-    local stuck = peer.prober:probes()[1].channel
-    peer:pass(3)
-    local op, door = behind(60)
-    assert.equal(stuck, counting(door)[1].channel)
-    peer.holder:declared(door.channel, DOOR)
-    peer:pass(2.001)
-    peer:failed(other, "unreachable", "within 5 s")
-    peer.prober:expect("channel.close", { channel = stuck })
-    assert.is_false(op:done())
-    local probes = scene.counts(peer)
-    assert.are_not.equal(stuck, probes[1].channel)
-    peer.prober:answer(probes, {})
-    assert.is_true(peer:result(op):held())
-  end)
-
-  it("that loses prober after prober, with answers between them, goes on for as long as it likes", function ()
-    local op, door = behind(60)
-    scene.makes_sure(peer, door, "reader")
-    local function counts() return peer.prober:next() ~= "nothing" end
-    for _ = 1, 8 do
-      peer:live(2, counts)
-      scene.counts(peer)
-      peer.prober:down("timed out")
-      peer:live(4, function () return peer.prober:due() end)
-      peer.prober:handshake()
-      peer:live(2, counts)
-      scene.count(peer, "reader")
-      assert.is_false(op:done())
-    end
-    assert.is_true(peer.now > 1010)
-  end)
-
   it("that may not write anything of its own, or has no channel for it, opens the door: refused, limit", function ()
     local op, door = behind(60)
     peer.prober:refuse(enters_barrier().channel, 403, scene.DENIED, "queue.declare")
@@ -222,24 +157,6 @@ describe("a writer", function ()
     scene.looks_passively(peer, DOOR, false)
     local door = scene.is_granted(peer, DOOR)
     peer.holder:silent()
-    scene.writes(peer, op, door)
-  end)
-
-  it("whose first prober cannot be had waits for another one", function ()
-    peer = Peer.new()
-    local op = peer:rwlock("db", { probe = "passive" }):write(60)
-    peer.holder:handshake()
-    scene.looks_passively(peer, DOOR, false)
-    local door = scene.is_granted(peer, DOOR)
-    for _ = 1, 3 do
-      assert.is_true(peer.prober:due())
-      peer.prober:attach()
-      peer.prober:down("refused")
-      assert.is_false(op:done())
-      peer:live(6, function () return peer.prober:due() end)
-    end
-    peer.prober:handshake()
-    scene.count(peer)
     scene.writes(peer, op, door)
   end)
 end)
