@@ -7,8 +7,7 @@
 local fences = require "spec.unit.acquire.fence_scene"
 local scene = require "spec.unit.locks.rwlock_scene"
 
-local MUTEX, FENCE, UNFINISHED = "db-mutex", "db-mutexfence", "db-mutexfence-unfinished"
-local NO_UNFINISHED = "NOT_FOUND - no queue 'db-mutexfence-unfinished' in vhost '/'"
+local MUTEX, FENCE = "db-mutex", "db-mutexfence"
 local BASE, TRIES = fences.BASE, fences.TRIES
 
 describe("the fencing token of a mutex", function ()
@@ -164,13 +163,6 @@ describe("the fencing token of a mutex", function ()
       made_anew(op, claim)
     end)
 
-    it("gives up during an alarm: blocked", function ()
-      local op, claim = publishes()
-      peer.maker:send{ channel = 0, method = "connection.blocked", reason = "memory" }
-      fails(op, claim, "blocked", FENCE)
-      assert.equal("down", peer.maker:state())
-    end)
-
     it("is not had where a fence is deleted again and again: conflict", function ()
       local op, claim = begins()
       for _ = 1, 2 do
@@ -188,48 +180,6 @@ describe("the fencing token of a mutex", function ()
       fails(op, claim, "timeout", "was granted, and no number could be drawn within 1 s: the broker did not answer")
       assert.equal("down", peer.maker:state())
     end)
-  end)
-
-  it("whose fence is empty for long: is made anew; or conflict, if its maker came to its end (a policy may empty it)",
-    function ()
-      for _, is_unfinished in ipairs{ false, true } do
-        open()
-        local op, claim = begins()
-        local began = peer.now
-        peer:live(10, function ()
-          if peer.fence:next() ~= "nothing" then fence.empty(peer.fence, fence.peeks(peer.fence)) end
-          return op:done() or peer.maker:wanted()
-        end)
-        assert.is_true(peer.now - began >= 2.5)
-        fence.enters()
-        fence.looks(true)
-        fence.empty(peer.maker, fence.peeks(peer.maker))
-        local ask = peer.maker:expect("queue.declare", { queue = UNFINISHED, passive = true })
-        if is_unfinished then
-          peer.maker:declared(ask.channel, UNFINISHED)
-          peer.maker:delete(FENCE)
-          made_anew(op, claim)
-        else
-          peer.maker:refuse(ask.channel, 404, NO_UNFINISHED, "queue.declare")
-          fails(op, claim, "conflict", "policy", FENCE)
-          assert.equal("down", peer.maker:state())
-        end
-      end
-    end)
-
-  it("is not had by any acquire that waits for a connection that stays silent", function ()
-    local ops = { mutex:acquire(0) }
-    claims()
-    fence.connects(peer.fence)
-    fence.peeks(peer.fence)
-    for i = 2, 4 do
-      ops[i] = peer:mutex("other" .. i, { fenced = true }):acquire(0)
-      peer.prober:answer(peer.prober:probes(), {})
-      peer.holder:grant(peer.holder:claim("other" .. i .. "-mutex"))
-    end
-    peer.fence:ignore()
-    peer:pass(60)
-    for _, op in ipairs(ops) do peer:failed(op, "unavailable") end
   end)
 
   describe("on a connection that fails", function ()
@@ -257,17 +207,6 @@ describe("the fencing token of a mutex", function ()
       fails(op, claim, "unavailable", FENCE, "nobody is there", "within 5 s")
     end)
   end)
-
-  for code, how in pairs{
-    refused = { 403, "ACCESS_REFUSED - access to queue 'db-mutexfence' in vhost '/' refused for user 'guest'" },
-    squatted = { 405, "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'db-mutexfence'" },
-  } do
-    it("is not had from a queue that refuses: " .. code, function ()
-      local op, claim = begins()
-      peer.fence:refuse(fence.peeks(peer.fence), how[1], how[2])
-      fails(op, claim, code, FENCE)
-    end)
-  end
 
   it("is not had if it is not larger than one seen before: conflict", function ()
     local op, claim = begins()

@@ -136,19 +136,6 @@ for kind, begin in pairs(kinds) do
   end)
 end
 
-it("an acquire that has waited on, as its slot was gone, does not fail for an answer that came", function ()
-  local peer = open()
-  local op = peer:semaphore("images", { max_attempts = 1 }):acquire(600, false, 0, 600)
-  peer.prober:look{ "images-1-A" }
-  local claim = peer.holder:claim("images-1-B", "images-1-A")
-  pass(peer, 19.51)
-  peer.holder:ignore()
-  peer.holder:grant(claim)
-  peer.holder:refuse(asked(peer).channel, 404, "NOT_FOUND - no queue 'images-1-B' in vhost '/'", "queue.declare")
-  pass(peer, 60)
-  assert.is_false(op:done())
-end)
-
 describe("a lock that is verified", function ()
   -- The broker is asked for a lock of this kind. Returns the peer, the operation, the lock, the question.
   local function verifying(kind)
@@ -188,48 +175,7 @@ describe("a lock that is verified", function ()
       peer:failed(op, "lost", "NOT_FOUND")
       assert.equal("lost", select(3, lock:held()))
     end)
-
-    it("is not held by answers that are late, each of them: " .. kind, function ()
-      local peer, op, _, question = verifying(kind)
-      for _ = 1, 3 do
-        pass(peer, 19.51)
-        peer.holder:ignore()
-        if not op:done() then peer.holder:declared(question.channel, question.queue) end
-        peer.holder:ignore()
-      end
-      peer:failed(op, "unreachable", "the broker did not answer within 30 s")
-    end)
   end
-
-  it("is let go while that is asked: not held", function ()
-    local peer, op, lock = doubting("a slot")
-    peer:keep(lock:release())
-    peer:tick()
-    peer:failed(op, "not_held", "was released before")
-  end)
-
-  it("is held by the time its slot is said to be taken away", function ()
-    local peer = open()
-    local op, grant, claim = kinds["a slot"](peer)
-    grant()
-    local lock = peer:result(op)
-    peer.holder:ignore()
-    op = peer:keep(lock:verify())
-    local question = asked(peer)
-    peer.holder:declared(question.channel, question.queue)
-    peer.prober:look{}
-    local channel = peer.holder:opened()
-    peer.holder:expect("queue.declare", { channel = channel, queue = "images-1-A", passive = true })
-    pass(peer, 19.51)
-    peer.holder:ignore()
-    peer.holder:refuse(channel, 404, "NOT_FOUND - no queue 'images-1-A' in vhost '/'", "queue.declare")
-    assert.is_false(op:done())
-    question = asked(peer)
-    assert.equal(claim.queue, question.queue)
-    peer.holder:declared(question.channel, question.queue)
-    peer:failed(op, "removed", "release it")
-    assert.is_true(lock:held())
-  end)
 end)
 
 it("an acquire judges by when it has read the answer, not by when it began to read", function ()

@@ -81,22 +81,6 @@ describe("an acquire", function ()
       assert.is_true(skews[1] ~= skews[2] or skews[2] ~= skews[3])
     end)
 
-    it("and its prober, which holds nothing: looks again on another one", function ()
-      for _, timeout in ipairs{ 0, 60 } do
-        open()
-        local op = peer:semaphore("images"):acquire(timeout)
-        loses()
-        peer.prober:down()
-        peer:pass(0.01)
-        assert.is_false(op:done())
-        peer:pass(peer.prober:pause())
-        assert.is_true(peer.prober:due())
-        peer.prober:handshake()
-        peer.prober:look(ONE)
-        is_granted(op)
-      end
-    end)
-
     it("as often as it may: contended", function ()
       for _, attempts in ipairs{ 1, 8 } do
         open()
@@ -134,39 +118,6 @@ describe("an acquire", function ()
       peer.prober:look(row(40, held))
       is_granted(op, 40)
     end)
-
-    it("passes over sixteen of them, one slot after the other, and then in the same order", function ()
-      local op = peer:semaphore("images", { max_attempts = 30 }):acquire(0)
-      for slot = 1, 17 do
-        if slot == 17 then peer.prober:look(row(17)) end -- a window, of which it lost all
-        loses(row(17), slot)
-        peer:pass(0.01)
-      end
-      for _, slot in ipairs{ 1, 2, 3 } do -- the first is forgotten, and then each that is lost longest ago
-        loses(row(17), slot)
-        peer:pass(0.01)
-      end
-      peer.prober:look(row(17))
-      is_granted(op, 4)
-    end)
-
-    for what, case in pairs{
-      ["went away"] = { "NOT_FOUND - no queue 'images-1-A'", "not_found" },
-      ["is on a node that went"] = { "NOT_FOUND - home node 'rabbit@other' of durable queue 'images-1-A' in vhost "
-        .. "'/' is down or inaccessible", "unavailable", { ["images-1-A"] = "down" } },
-    } do
-      it(("because the slot %s meanwhile, looks again when that claim is undone"):format(what), function ()
-        local op = searches(ONE, 0)
-        local claim = claims(1)
-        peer.holder:declared(claim.channel, "images-1-B")
-        peer.holder:refuse(claim.channel, 404, case[1], "queue.declare")
-        peer.holder:delete("images-1-B", peer.holder:opened())
-        peer:pass(0.01)
-        peer.prober:look{}
-        peer.holder:again({ "images-1-A" }, case[3])
-        peer:failed(op, case[2])
-      end)
-    end
   end)
 
   describe("that waits", function ()
@@ -185,19 +136,6 @@ describe("an acquire", function ()
         if is_looking then peer.prober:answer(probes, ONE) end
         peer.holder:silent()
       end
-    end)
-
-    it("gives up at its deadline in the middle of a claim, which is undone", function ()
-      local op = searches(ONE, 2)
-      local claim = claims(1)
-      peer:pass(1)
-      peer.holder:declared(claim.channel, "images-1-B")
-      peer:pass(1)
-      peer:failed(op, "timeout")
-      peer.holder:delete("images-1-B", claim.channel)
-      peer.holder:declared(claim.channel, "images-1-A")
-      peer.holder:consumed(claim)
-      assert.equal("open", peer.holder:state())
     end)
 
     it("gets no answer to a look: unreachable after the session's timeout, although it has time", function ()
@@ -274,24 +212,6 @@ describe("an acquire", function ()
         peer.holder:silent()
         peer:failed(op, "busy")
       end
-    end)
-
-    it("gets no answer: unreachable", function ()
-      local op = searches(ONE_HELD)
-      peer.holder:opened()
-      peer:pass(5)
-      peer:failed(op, "unreachable")
-      peer.holder:expect("queue.declare", { passive = true })
-      peer.holder:expect("channel.close")
-    end)
-
-    it("does not ask when there is no channel left", function ()
-      peer = Peer.open(nil, { channel_max = 1 })
-      local lock = peer:acquire("other")
-      local op = peer:semaphore("images"):acquire(0)
-      peer.prober:look(ONE_HELD)
-      peer:failed(op, "busy")
-      assert.is_true(lock:held())
     end)
   end)
 end)
