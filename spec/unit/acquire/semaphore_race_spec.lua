@@ -122,20 +122,16 @@ describe("an acquire", function ()
 
   describe("that waits", function ()
     it("gives up at its deadline, not before, also in the middle of a look, and says how things stood", function ()
-      for _, is_looking in ipairs{ false, true } do
-        open()
-        local op = searches(TWO_HELD, 2, false, 0, 1.5)
-        suspects({ "images-1-B", "images-2-B" })
-        peer:pass(1.5)
-        local probes = peer.prober:probes()
-        if not is_looking then peer.prober:answer(probes, TWO_HELD) end
-        peer:pass(0.499)
-        assert.is_false(op:done())
-        peer:pass(0.001)
-        peer:failed(op, "timeout", 'no slot of "images" came free within 2 s (2 of 2 held)')
-        if is_looking then peer.prober:answer(probes, ONE) end
-        peer.holder:silent()
-      end
+      local op = searches(TWO_HELD, 2, false, 0, 1.5)
+      suspects({ "images-1-B", "images-2-B" })
+      peer:pass(1.5)
+      local probes = peer.prober:probes()
+      peer:pass(0.499)
+      assert.is_false(op:done())
+      peer:pass(0.001)
+      peer:failed(op, "timeout", 'no slot of "images" came free within 2 s (2 of 2 held)')
+      peer.prober:answer(probes, ONE)
+      peer.holder:silent()
     end)
 
     it("gets no answer to a look: unreachable after the session's timeout, although it has time", function ()
@@ -158,23 +154,12 @@ describe("an acquire", function ()
       return op, lock
     end
 
-    it("is a deadlock, told at once, when it holds them all and would wait, otherwise busy", function ()
-      for timeout, code in pairs{ [0] = "busy", [60] = "deadlock" } do
-        open()
-        local op, lock = holds_and_searches(ONE_HELD, timeout)
-        peer.holder:again{ "images-2-A" }
-        peer:failed(op, code, code == "busy" and "" or 'all 1 slots of "images" are already held by this connection')
-        assert.is_true(lock:held())
-      end
-    end)
-
     it("waits when one of them is another's, or is about to be free", function ()
       local op, lock = holds_and_searches(TWO_HELD, 60)
       suspects({ "images-2-B" })
       assert.is_false(op:done())
       lock:release()
       local second = peer:semaphore("images"):acquire(60)
-      peer.holder:expect("queue.delete", { queue = "images-1-B" })
       peer.prober:look(ONE)
       assert.is_false(second:done())
     end)
@@ -193,9 +178,6 @@ describe("an acquire", function ()
       local op = searches(TWO_HELD, 60)
       suspects({ "images-1-B", "images-2-B" }, true)
       peer:failed(op, "squatted", '"images-1-B" is not exclusive')
-      local other, claim = peer:acquire("other")
-      assert.is_true(other:held())
-      assert.equal(1, claim.channel)  -- the question's own, which is clean
     end)
 
     it("asks at most once a minute", function ()

@@ -25,16 +25,6 @@ describe("the administration mutex", function ()
     return op
   end
 
-  it("that another administrator holds is tried again after a few milliseconds, and again", function ()
-    local op = late()
-    peer:pass(0.005)
-    is_anothers(claim())
-    peer:pass(0.01)
-    peer.holder:grant(claim())
-    peer.prober:barrier()
-    assert.is_false(op:done())
-  end)
-
   it("that another administrator keeps is tried seldom in the end, until the deadline", function ()
     local op, looks = late{ timeout = 3 }, 0
     peer:live(3, function ()
@@ -93,13 +83,6 @@ describe("the administration mutex", function ()
       peer.prober:ignore()
       peer = Peer.open()
     end
-  end)
-
-  it("is not another administrator's where the own last try is left of it", function ()
-    local op = create{ timeout = 2 }
-    vanishes "basic.consume"
-    peer:live(2)
-    peer:failed(op, "timeout", 'create of "images" took longer than 2 s')
   end)
 
   it("is not waited for where its node is down", function ()

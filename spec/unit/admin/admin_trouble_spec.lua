@@ -84,16 +84,6 @@ describe("an administrator in trouble", function ()
     end
   end)
 
-  it("refused the barrier, gives the mutex back", function ()
-    local op, mutex = scene.starts(peer, "create", 2)
-    peer.holder:grant(mutex)
-    local channel = peer.prober:opened()
-    peer.prober:ignore()
-    peer.prober:refuse(channel, 403, "ACCESS_REFUSED", "queue.declare")
-    peer:failed(op, "refused", "ACCESS_REFUSED")
-    leaves(peer, mutex)
-  end)
-
   it("out of time, says so, and gives the mutex back", function ()
     local op = begin(peer, "remove", 2, { timeout = 2 }, slots(1, 2, 3))
     scene.checked(peer, slots(3, 2))
@@ -102,31 +92,6 @@ describe("an administrator in trouble", function ()
     peer:failed(op, "timeout", 'remove of "images" took longer than 2 s', "resize(1) finishes")
     peer.holder:expect("queue.delete", { queue = "images-admin" })
     peer.holder:silent()
-  end)
-
-  it("abandoned before it has the mutex, gives it back as soon as it comes", function ()
-    local op, mutex = scene.starts(peer, "create", 2)
-    op:drop()
-    peer.holder:expect("queue.delete", { queue = "images-admin", channel = mutex.channel })
-    peer.holder:grant(mutex)
-    peer.holder:silent()
-    peer.holder:deleted(mutex.channel)
-    peer.prober:silent()
-  end)
-
-  it("is not shaken by answers to what it did not ask", function ()
-    for _, exists in ipairs{ {}, slots(1, 2, 3) } do
-      peer = Peer.open()
-      local op, mutex = scene.starts(peer, "resize", 1)
-      peer.holder:grant(mutex)
-      peer.holder:declared(mutex.channel, "images-1-A")
-      peer.holder:deleted(mutex.channel)
-      peer.prober:barrier()
-      scene.survey(peer, exists)
-      for _ = 1, 2 do peer.holder:declared(mutex.channel, "images-1-A") end
-      for _ = 1, 2 do peer.holder:deleted(mutex.channel) end
-      op:drop()
-    end
   end)
 
   it("has no channel left to ask for the end of the row", function ()
