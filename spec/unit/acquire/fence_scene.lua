@@ -93,20 +93,13 @@ function fences.of(peer, FENCE)
     peer.maker:send{ channel = channel, method = "basic.ack", delivery_tag = 1 }
   end
 
-  --- One of the numbers that the maker draws at once.
-  function fence.is_tried(returns)
-    local get = peer.maker:expect("basic.get", { queue = FENCE })
-    peer.maker:expect("basic.nack", { channel = get.channel, delivery_tag = 0, multiple = true, requeue = true })
-    if returns then
-      fence.message(peer.maker, get.channel, fence.headers(returns - TRIES))
-    else
-      fence.empty(peer.maker, get.channel)
-    end
-  end
-
-  --- Tries whether the message lasts, and takes its leave.
+  --- Tries whether the message lasts, by drawing numbers at once, and takes its leave.
   function fence.finishes()
-    for i = 0, TRIES - 1 do fence.is_tried(i) end
+    for i = 0, TRIES - 1 do
+      local get = peer.maker:expect("basic.get", { queue = FENCE })
+      peer.maker:expect("basic.nack", { channel = get.channel, delivery_tag = 0, multiple = true, requeue = true })
+      fence.message(peer.maker, get.channel, fence.headers(i - TRIES))
+    end
     local delete = peer.maker:expect("queue.delete", { queue = UNFINISHED })
     peer.maker:deleted(delete.channel)
     peer.maker:expect("connection.close")

@@ -76,7 +76,7 @@ describe("a mutex", function ()
   it("under an alarm is had, and let go without a ring; blocked, if it is to be asked for by publishing", function ()
     scene.alarm(peer)
     local op = mutex:acquire(0)
-    scene.looks_passively(peer, MUTEX, false)
+    scene.is_no_squatter(peer, MUTEX, true) -- but nothing
     local claim = scene.is_granted(peer, MUTEX)
     peer:result(op):release()
     peer.holder:delete(MUTEX, claim.channel)

@@ -41,13 +41,7 @@ function scene.looks(peer, queue, state, waits)
   peer.prober:answer({ probe }, state == "held" and { queue } or {})
 end
 
---- The core asks by a passive declare: the gate is held by somebody, or free.
-function scene.looks_passively(peer, queue, is_held)
-  peer.holder:opened()
-  scene.is_no_squatter(peer, queue, not is_held)
-end
-
---- The core asks whether what holds the gate is a true lock: it is, or (is_free) nothing does.
+--- The core asks by a passive declare, whether what holds the gate is a true lock: it is, or (is_free) nothing does.
 function scene.is_no_squatter(peer, queue, is_free)
   if peer.holder:next() == "channel.open" then peer.holder:opened() end
   local look = peer.holder:expect("queue.declare", { queue = queue, passive = true })

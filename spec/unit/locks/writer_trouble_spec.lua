@@ -154,7 +154,7 @@ describe("a writer", function ()
     local probe = scene.asks(peer, DOOR)
     peer.prober:refuse(probe.channel, 403, "ACCESS_REFUSED - access to exchange 'amq.default' refused",
       "basic.publish")
-    scene.looks_passively(peer, DOOR, false)
+    scene.is_no_squatter(peer, DOOR, true) -- but nothing
     local door = scene.is_granted(peer, DOOR)
     peer.holder:silent()
     scene.writes(peer, op, door)

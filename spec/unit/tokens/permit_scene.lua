@@ -87,16 +87,6 @@ function scene.nacks(peer, taker, delivery)
     multiple = false })
 end
 
---- A permit comes to an acquire that fails and has stopped consuming. It goes back, and the core asks, so that it knows
--- when the broker has it. Both answers come.
-function scene.comes_late(peer, taker)
-  scene.nacks(peer, taker, scene.deliver(peer, taker))
-  scene.asks(peer, taker)
-  scene.cancelled(peer, taker)
-  peer.holder:silent()
-  scene.answer(peer, taker)
-end
-
 --- The core stops consuming, and wants an answer.
 function scene.cancels(peer, taker)
   peer.holder:expect("basic.cancel", { channel = taker.channel, consumer_tag = taker.tag, no_wait = false })

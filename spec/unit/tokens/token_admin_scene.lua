@@ -258,19 +258,6 @@ function collector:returns()
   return settles(self)
 end
 
---- The core drops it, in trouble: what it has goes back.
-function collector:drops()
-  self:ends("basic.nack", { delivery_tag = 0, multiple = true, requeue = true })
-  self.peer.holder:expect("channel.close", { channel = self.channel })
-end
-
---- The queue of the permits is deleted with them in hand, and then that of the marks, if there is one.
-function collector:deletes_all(mutex, has_no_marks)
-  scene.deletes(self.peer, mutex, scene.PERMITS)()
-  self.peer.holder:expect("channel.close", { channel = self.channel })
-  if not has_no_marks then scene.deletes(self.peer, mutex, scene.MARKS)() end
-end
-
 --- The core throws away one that is too many.
 function collector:throws(tag)
   self.has_thrown = true

@@ -113,7 +113,11 @@ describe("a token semaphore", function ()
         if not is_dropped then peer:failed(op, "timeout", 'no permit of "images" came free within 2.5 s') end
         scene.cancels(peer, taker)
         scene.answer(peer, taker)
-        scene.comes_late(peer, taker)
+        scene.nacks(peer, taker, scene.deliver(peer, taker))
+        scene.asks(peer, taker) -- and so knows when the broker has it
+        scene.cancelled(peer, taker)
+        peer.holder:silent()
+        scene.answer(peer, taker)
       end
     end)
   end)
