@@ -42,8 +42,6 @@ function fences.of(peer, FENCE)
       { delivery_mode = 2, headers = headers }, ""))
   end
 
-  function fence.empty(link, channel) link:send{ channel = channel, method = "basic.get-empty" } end
-
   --- The headers of a message that has come back so many times, of which its maker saw to the first ones.
   function fence.headers(returns)
     return { ["x-amqplocks-base"] = BASE - TRIES, ["x-delivery-count"] = returns + TRIES }

@@ -53,16 +53,6 @@ describe("a session", function()
     end
   end
 
-  it("begins where it was last, though the object is a new one", function()
-    had(3)
-    local op = begin(nil, 0)
-    assert.same({ 3, 16 }, { looks(peer, row(5)) })
-    leaves(wins(op, 3))
-    op = begin(nil, 0)
-    assert.same({ 3, 2 }, { looks(peer, row(5)) })
-    wins(op, 3)
-  end)
-
   it("lets each of its callers begin at another slot that it had", function()
     had(2, 4, 3)
     local starts = {}

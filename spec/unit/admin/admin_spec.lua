@@ -20,6 +20,19 @@ describe("an administrator", function ()
   local function gives(...) scene.gives(peer, ...) end
   local function fails(...) return scene.fails(peer, ...) end
 
+  -- The Lua module checks the arguments of Lua callers; callers in C may pass any number.
+  it("is refused a number of slots or permits that cannot be, before any traffic", function ()
+    for action, least in pairs{ create = 1, add = 1, remove = 1, resize = 0 } do
+      for _, method in ipairs{ "administer", "administer_tokens" } do
+        for _, amount in ipairs{ least - 1, 65536, 2147483647, -2147483648 } do
+          local op = peer.session[method](peer.session, action, "images", {}, amount)
+          peer:failed(op, "limit", ("from %d to 65535, not %d"):format(least, amount))
+          peer.holder:silent()
+        end
+      end
+    end
+  end)
+
   it("declares slots upwards, and waits for answers before it declares many more", function ()
     local op, mutex = begin(peer, "create", 40, {}, {})
     scene.finds_bell(peer, 0)

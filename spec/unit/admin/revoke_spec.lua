@@ -154,18 +154,6 @@ describe("asking a holder to let go", function ()
   end)
 
   describe("and waiting", function ()
-    it("asks with every look until nobody is there, and is then sure of it", function ()
-      local op = revoking{ wait = 10 }
-      for _ = 1, 4 do
-        asks(B3, B3)
-        peer.prober:silent()
-        assert.is_false(op:done())
-        peer:pass(1)
-      end
-      sees_behind_barrier{}
-      assert.is_true(peer:result(op))
-    end)
-
     it("names the slot when its time is over, counted from when it is connected", function ()
       peer = Peer.new()
       local op = revoking{ wait = 4, timeout = 4 }

@@ -81,16 +81,6 @@ describe("a survey", function ()
     assert.equal(0, peer:result(op))
   end)
 
-  it("decides nothing when the holder is lost between two windows, and connected anew by another", function ()
-    local op = peer.session:administer("slots", "images", {})
-    local probes = peer.prober:probes()
-    peer.holder:down("timed out")
-    peer.session:open()
-    peer.holder:attach()
-    peer.prober:answer(probes, scene.row(1, 16))
-    peer:failed(op, "unreachable")
-  end)
-
   it("shows what is held, gaps and strays, and slots whose node is down", function ()
     local op = peer.session:administer("status", "images", {})
     local names = scene.survey(peer, { "images-1-A", "images-1-B", "images-2-A", "images-4-B", ["images-5-A"] = "down",

@@ -66,16 +66,6 @@ describe("an administrator who waits for holders", function ()
     assert.is_true(peer:result(op))
   end)
 
-  it("names whose bolt was shut when it has waited for long enough", function ()
-    local op = wait{ timeout = 1 }
-    peer:live(1, function ()
-      if peer.prober:next() == "nothing" then return end
-      looks{ EIGHT }
-      sees(EIGHT, 1)
-    end)
-    peer:failed(op, "timeout", 'still held in "images" after 1 s: slot 8')
-  end)
-
   it("asks by passive declares while the broker reads no publishers", function ()
     peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
     local op = wait()

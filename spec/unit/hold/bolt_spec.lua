@@ -331,43 +331,29 @@ describe("the bolt", function ()
     for _, length in ipairs{ 189, 190, 205, 215, 230 } do
       local name = ("x"):rep(length)
       local queue = name .. "-mutex"
-      local op
 
-      -- The broker closes the first claim of the mutex.
-      local function loses(text, method, code)
-        op = peer:mutex(name):acquire(0)
-        scene.looks(peer, queue, "free")
-        refuse(scene.claim(peer, queue), cut(text), method, code)
-      end
-
-      local function is_had(notes)
-        scene.replies(peer, scene.claim(peer, queue))
-        assert.is_true(peer:result(op):held())
-        assert.equal(notes, #news())
-      end
-
-      it(("of %d bytes: is another's, or the queue itself is, and tried again"):format(length), function ()
-        for _, how in ipairs{ { in_use(queue), "basic.consume" }, { locked(queue), "queue.declare", 405 } } do
+      it(("of %d bytes: is another's, as the queue may be, or is refused"):format(length), function ()
+        for _, case in ipairs{ { in_use(queue), "basic.consume" }, { locked(queue), "queue.declare", 405 },
+          { denied(queue), "queue.declare", is_denied = true },
+          { denied(queue, "configure "), "queue.declare", is_denied = true } } do
           open "3.10.8"
-          loses(unpack(how))
-          peer:pass(0.01)
+          local op = peer:mutex(name):acquire(0)
           scene.looks(peer, queue, "free")
-          is_had(0)
-        end
-      end)
-
-      it(("of %d bytes: is refused, and the lock had without"):format(length), function ()
-        for _, how in ipairs{ "", "configure " } do
-          open "3.10.8"
-          loses(denied(queue, how), "queue.declare")
-          peer.holder.unbolted[queue] = true
-          is_had(1)
+          refuse(scene.claim(peer, queue), cut(case[1]), case[2], case[3])
+          peer.holder.unbolted[queue] = case.is_denied
+          if not case.is_denied then
+            peer:pass(0.01)
+            scene.looks(peer, queue, "free")
+          end
+          scene.is_granted(peer, queue)
+          assert.is_true(peer:result(op):held())
+          assert.equal(case.is_denied and 1 or 0, #news())
         end
       end)
 
       it(("of %d bytes: is not taken for the door's queue, which is another's"):format(length), function ()
         local long_door = name .. "-writer"
-        op = peer:rwlock(name):read(0)
+        peer:rwlock(name):read(0)
         scene.looks(peer, long_door, "free")
         local claim = scene.reader(peer, false, name)
         scene.replies(peer, claim, 1, 2)

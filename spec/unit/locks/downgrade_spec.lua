@@ -6,8 +6,6 @@
 
 local scene = require "spec.unit.locks.rwlock_scene"
 
-local unpack = table.unpack or unpack
-
 local DOOR, BELL = "db-writer", "db-rwbell"
 
 describe("a downgrade", function ()
@@ -62,16 +60,6 @@ describe("a downgrade", function ()
     scene.rings(peer, BELL)
   end
 
-  -- The whole of it. Returns the reader's claim.
-  local function downgrade()
-    local op, reader = opening()
-    door_goes()
-    assert.is_true(peer:result(op))
-    is("read")
-    silent()
-    return reader
-  end
-
   local function reader_goes(reader, channel)
     peer.holder:delete(reader.queue, channel or reader.channel)
     scene.rings(peer, DOOR)
@@ -105,31 +93,20 @@ describe("a downgrade", function ()
   end)
 
   describe("that fails before the door is opened leaves it writing, and nothing behind:", function ()
-    local cases = {
-      { 0, "queue.declare", 406, "PRECONDITION_FAILED - queue limit in vhost '/' (3) is reached", "limit",
-        is_gone = true },
-      { 1, "queue.bind", 403, "ACCESS_REFUSED - access to exchange 'amq.direct' in vhost '/' refused", "refused" },
-      { 2, nil, 541, "INTERNAL_ERROR", "unreachable" },
-    }
-    for _, case in ipairs(cases) do
-      local after, method, reply, text, code = unpack(case, 1, 5)
-      it(("its %s refused with %d"):format(method or "channel", reply), function ()
-        local op, reader = begin()
-        scene.replies(peer, reader, 1, after)
-        peer.holder:refuse(reader.channel, reply, text, method)
-        peer:failed(op, code, "could not be claimed", reader.queue, text)
-        is("write")
-        if not case.is_gone then reader_goes(reader, peer.holder:opened()) end
-        silent()
-        reader_releases(downgrade())
-      end)
-    end
-
     it("no channel is left", function ()
       open(nil, { channel_max = 2 })
       peer:acquire("other")
       peer:failed(lock:downgrade(), "limit", "channels")
       is("write")
+    end)
+
+    it("its binding is refused", function ()
+      local op, reader = begin()
+      scene.replies(peer, reader, 1, 1)
+      peer.holder:refuse(reader.channel, 403, scene.DENIED, "queue.bind")
+      peer:failed(op, "refused", "could not be claimed", reader.queue)
+      is("write")
+      reader_goes(reader, peer.holder:opened())
     end)
 
     it("not answered, or abandoned", function ()
@@ -147,18 +124,6 @@ describe("a downgrade", function ()
         is("write")
       end
     end)
-  end)
-
-  it("that claims its reader loses the door to somebody: lost, and no reader stays", function ()
-    local op, reader = begin()
-    scene.replies(peer, reader, 1, 1)
-    scene.rob(peer, door)
-    assert.equal("lost", select(3, lock:held()))
-    peer.holder:closes(door.channel)
-    scene.rings(peer, BELL)
-    if not op:done() then scene.reply(peer, reader, reader.replies[2]) end
-    peer:failed(op, "lost", 'the write lock on "db"', "deleted, but not by this client")
-    peer.holder:delete(reader.queue, reader.channel)
   end)
 
   -- Another writer may have come in, and counted nobody.

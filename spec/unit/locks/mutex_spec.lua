@@ -33,44 +33,16 @@ describe("a mutex", function ()
     scene.has(peer, op, claim, "mutex")
   end)
 
-  describe("that is held", function ()
-    -- It is asked for on a channel, whose answer comes when these locks of other callers have come and gone.
-    local function is_asked_for_while(names)
-      local op = mutex:acquire(0)
-      sees("held")
-      local channel = peer.holder:opened()
-      peer.holder:expect("queue.declare", { queue = MUTEX, passive = true, channel = channel })
-      for _, name in ipairs(names) do
-        local other = peer:mutex(name):acquire(0)
-        scene.looks(peer, name .. "-mutex", "free")
-        local claim = scene.is_granted(peer, name .. "-mutex")
-        peer:result(other):release()
-        scene.goes(peer, claim, name .. "-mutexbell")
-      end
-      peer.holder:declared(channel, MUTEX)
-      return op
-    end
-
-    it("by another caller of this session, which lets it go before the answer comes, is not squatted", function ()
-      peer:failed(is_asked_for_while{ "db", "other" }, "busy", 'mutex "db" is held')
-      silent()
-    end)
-
-    it("by a queue that is no lock, while other callers come and go: squatted", function ()
-      peer:failed(is_asked_for_while{ "n1", "n2" }, "squatted")
-    end)
-
-    it("by this very session is a deadlock for who waits, and busy for who does not", function ()
-      local lock = acquire()
-      local op = mutex:acquire(60)
-      sees("held")
-      peer:failed(op, "deadlock", 'mutex "db" is already held by this connection')
-      op = mutex:acquire(0)
-      sees("free") -- so it may seem, through another node
-      peer:failed(op, "busy", 'mutex "db" is held')
-      silent()
-      assert.is_true(lock:held())
-    end)
+  it("that this very session holds is a deadlock for who waits, and busy for who does not", function ()
+    local lock = acquire()
+    local op = mutex:acquire(60)
+    sees("held")
+    peer:failed(op, "deadlock", 'mutex "db" is already held by this connection')
+    op = mutex:acquire(0)
+    sees("free") -- so it may seem, through another node
+    peer:failed(op, "busy", 'mutex "db" is held')
+    silent()
+    assert.is_true(lock:held())
   end)
 
   it("under an alarm is had, and let go without a ring; blocked, if it is to be asked for by publishing", function ()

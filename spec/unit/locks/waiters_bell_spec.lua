@@ -106,21 +106,6 @@ for _, kind in ipairs(kinds) do
         end)
     end
 
-    for method, reply in pairs{ ["queue.declare"] = { 406, "PRECONDITION_FAILED - inequivalent arg 'x-expires'" },
-      ["basic.consume"] = { 403, scene.DENIED } } do
-      it(("whose bell is refused (%s) looks once more, and then from time to time; people are told"):format(method),
-        function ()
-          local op, bell = arrives(60)
-          peer.holder:refuse(bell.channel, reply[1], reply[2], method)
-          sees("held")
-          silent()
-          assert.is_true(is_noted())
-          peer:pass(5)
-          sees("free")
-          has_it(op)
-        end)
-    end
-
     it("at rest has the bell deleted under it: makes another one, and looks until that is there", function ()
       local op, bell = wait(60)
       scene.is_robbed(peer, bell)

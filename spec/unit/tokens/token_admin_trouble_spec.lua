@@ -206,7 +206,6 @@ local function tell(story, n)
     if coroutine.status(teller) == "dead" then return peer, s, nil end
     s, at = so_far, stopped_at
   end
-  at.story, at.n = story, n
   return peer, s, at
 end
 
@@ -358,15 +357,12 @@ describe("an administrator of permits in trouble", function ()
   local function has_some(_, s) return s.one and s.has_some end
 
   at_every_stop("has a queue deleted under it from which it collects", has_some, function (peer, s, at)
-    for i = 1, s.one.other and 2 or 1 do
-      if i == 2 then peer, s, at = tell(at.story, at.n) end
-      local one = s.one
-      one:say{ method = "basic.cancel", consumer_tag = i == 2 and one.other or one.tag, no_wait = true }
-      peer.holder:expect("channel.close", { channel = one.channel })
-      fails(peer, s, at, "lost", i == 2 and PERMITS or one.queue, "deleted")
-      s.one, s.has_some = nil, false
-      ends(peer, s, at)
-    end
+    local one = s.one
+    one:say{ method = "basic.cancel", consumer_tag = one.other or one.tag, no_wait = true }
+    peer.holder:expect("channel.close", { channel = one.channel })
+    fails(peer, s, at, "lost", one.other and PERMITS or one.queue, "deleted")
+    s.one, s.has_some = nil, false
+    ends(peer, s, at)
   end)
 
   -- The broker closes the collector's channel: the stops at which it matters, and why.
@@ -451,27 +447,6 @@ describe("an administrator of permits in trouble", function ()
         if is_gone then assert.equal(3, peer:result(op)) end
       end
     end)
-
-  it("gives back what comes too late, and keeps nothing from others while it stays", function ()
-    local peer = scene.open()
-    local op, mutex = scene.begin(peer, "repair", nil, {}, { permits = 2, marks = 2, consumers = 1 })
-    local one = scene.collects(peer, PERMITS, 3):consumes()
-    one:asks()
-    for _ = 1, 2 do one:deliver(scene.permit(1)) end
-    one:throws(2)
-    one:sees(0, 1)
-    local settled = one:returns()
-    one:deliver_some(1) -- behind the nack, or before it
-    peer.holder:silent()
-    settled()
-    local nack = { channel = one.channel, delivery_tag = 0, multiple = true, requeue = true }
-    peer.holder:expect("basic.nack", nack)
-    peer.holder:delete(MUTEX, mutex.channel)
-    one:deliver_some(1)
-    peer.holder:expect("basic.nack", nack)
-    one:lingers()
-    peer:failed(op, "busy")
-  end)
 
   -- The prober does not end with the mutex; so whoever was stopped could publish what another has by now.
   it("publishes nothing more while it is not certain of the mutex: asks for that, and goes on when it is", function ()
