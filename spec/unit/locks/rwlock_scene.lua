@@ -284,14 +284,6 @@ function scene.silent(peer)
   peer.prober:silent()
 end
 
---- Time passes, at most half a minute: heartbeats go both ways, and whatever else the core writes is dropped.
-function scene.rests(peer, seconds)
-  peer:pass(seconds)
-  peer.holder:ignore()
-  peer.prober:ignore()
-  for _, role in ipairs{ "holder", "prober" } do peer[role]:send{ channel = 0, heartbeat = true } end
-end
-
 --- Every channel of the holder is in the pool, or free: as many locks as it has ever had channels need no other one.
 function scene.all_channels_are_back(peer)
   local most = peer.holder.most
