@@ -4,6 +4,7 @@
 -- Acquiring with contention: lost races, waiting, locks of the caller's own session, squatters.
 
 local Peer = require "spec.support.peer"
+local scene = require "spec.unit.locks.rwlock_scene"
 
 local ONE, ONE_HELD = { "images-1-A" }, { "images-1-A", "images-1-B" }
 local TWO_HELD = { "images-1-A", "images-1-B", "images-2-A", "images-2-B" }
@@ -49,20 +50,6 @@ describe("an acquire", function ()
   local function is_granted(op, slot)
     peer.holder:grant(claims(slot or 1))
     assert.is_true(peer:result(op):held())
-  end
-
-  -- The suspects are looked at; the first of them is a true lock, or (squatting) all are none.
-  local function suspects(names, squatting)
-    local channel = peer.holder:next() == "channel.open" and peer.holder:opened()
-    for _, name in ipairs(names) do
-      channel = peer.holder:expect("queue.declare", { queue = name, passive = true }).channel
-    end
-    peer.holder:silent()
-    if squatting then
-      for _, name in ipairs(names) do peer.holder:declared(channel, name) end
-    else
-      peer.holder:refuse(channel, 405, "RESOURCE_LOCKED", "queue.declare")
-    end
   end
 
   describe("that loses a race", function ()
@@ -123,7 +110,7 @@ describe("an acquire", function ()
   describe("that waits", function ()
     it("gives up at its deadline, not before, also in the middle of a look, and says how things stood", function ()
       local op = searches(TWO_HELD, 2, false, 0, 1.5)
-      suspects({ "images-1-B", "images-2-B" })
+      scene.no_squatters(peer)
       peer:pass(1.5)
       local probes = peer.prober:probes()
       peer:pass(0.499)
@@ -156,7 +143,7 @@ describe("an acquire", function ()
 
     it("waits when one of them is another's, or is about to be free", function ()
       local op, lock = holds_and_searches(TWO_HELD, 60)
-      suspects({ "images-2-B" })
+      scene.no_squatters(peer)
       assert.is_false(op:done())
       lock:release()
       local second = peer:semaphore("images"):acquire(60)
@@ -176,7 +163,11 @@ describe("an acquire", function ()
   describe("where queues squat on slots", function ()
     it("tells so, and names the first", function ()
       local op = searches(TWO_HELD, 60)
-      suspects({ "images-1-B", "images-2-B" }, true)
+      local channel = peer.holder:opened()
+      for _, name in ipairs{ "images-1-B", "images-2-B" } do
+        peer.holder:expect("queue.declare", { channel = channel, queue = name, passive = true })
+      end
+      for _, name in ipairs{ "images-1-B", "images-2-B" } do peer.holder:declared(channel, name) end
       peer:failed(op, "squatted", '"images-1-B" is not exclusive')
     end)
 
@@ -187,7 +178,7 @@ describe("an acquire", function ()
         peer:pass(pause)
         local op = semaphore:acquire(0)
         peer.prober:look(ONE_HELD)
-        if pause ~= 59.9 then suspects({ "images-1-B" }) end
+        if pause ~= 59.9 then scene.no_squatters(peer) end
         peer.holder:silent()
         peer:failed(op, "busy")
       end

@@ -27,25 +27,6 @@ end
 
 local function not_found(queue) return ("NOT_FOUND - no queue '%s' in vhost '/'"):format(queue) end
 
--- What claims queues: how it is begun, how its queue is found free, what is claimed then, and what remains until it is
--- had. A mutex is claimed as a door is.
-local slot = {
-  begin = function (peer) return peer:semaphore("images"):acquire(0) end,
-  looks = function (peer) peer.prober:look{ "images-1-A" } end,
-  claims = function (peer)
-    local claim = peer.holder:claim(SLOT, "images-1-A")
-    claim.replies = { "declared", "beside", "consumed" }
-    return claim
-  end,
-  gets = function (peer, op) return peer:result(op) end,
-}
-local door = {
-  begin = function (peer) return peer:rwlock("db"):write(0) end,
-  looks = function (peer) scene.looks(peer, DOOR, "free") end,
-  claims = function (peer) return scene.claim(peer, DOOR) end,
-  gets = function (peer, op, claim) return scene.writes(peer, op, claim) end,
-}
-
 describe("the bolt", function ()
   local peer, told
 
@@ -61,25 +42,17 @@ describe("the bolt", function ()
     scene.all_channels_are_back(peer)
   end
 
-  local function replies(claim)
-    for _, reply in ipairs(claim.replies) do
-      if reply == "beside" then peer.holder:declared(claim.channel, claim.looks[1]) end
-      scene.reply(peer, claim, reply)
-    end
+  -- A door is found free, and claimed, as a mutex is. Returns op, claim.
+  local function begin()
+    local op = peer:rwlock("db"):write(0)
+    return op, scene.claims(peer, DOOR)
   end
 
-  -- Found free, and claimed. Returns op, claim.
-  local function begin(kind)
-    local op = kind.begin(peer)
-    kind.looks(peer)
-    return op, kind.claims(peer)
-  end
-
-  -- Found free, and had. Returns lock, claim.
-  local function acquire(kind)
-    local op, claim = begin(kind)
-    replies(claim)
-    return kind.gets(peer, op, claim), claim
+  -- The same, and had. Returns lock, claim.
+  local function acquire()
+    local op, claim = begin()
+    scene.replies(peer, claim)
+    return scene.writes(peer, op, claim), claim
   end
 
   -- Its channel is to be closed if the queue was taken away.
@@ -104,12 +77,12 @@ describe("the bolt", function ()
   end
 
   -- Deleted, and then the bolt is opened, if it was shut.
-  local function goes(claim, kind)
+  local function goes(claim)
     local is_bolted = peer.holder:bolts(claim.queue)
     if is_bolted then checks(claim) end
     peer.holder:delete(claim.queue, claim.channel)
     if is_bolted then opens(claim) end
-    if kind == door then scene.rings(peer, "db-rwbell") end
+    if claim.queue == DOOR then scene.rings(peer, "db-rwbell") end
     silent()
   end
 
@@ -136,10 +109,10 @@ describe("the bolt", function ()
   it("is there before RabbitMQ 4.3, for locks, readers and administrators", function ()
     for _, version in ipairs{ "3.10.8", "4.0.5", "4.2.9", "4.3.0", "4.10.1", "5.0.0", false, "", "trunk" } do
       open(version)
-      for _, kind in ipairs{ slot, door } do
-        local lock, claim = acquire(kind)
+      for _, take in ipairs{ acquire, function () return peer:acquire "images" end } do
+        local lock, claim = take()
         lock:drop()
-        goes(claim, kind)
+        goes(claim)
       end
       local op = peer:rwlock("db"):read(0)
       scene.looks(peer, DOOR, "free")
@@ -151,16 +124,16 @@ describe("the bolt", function ()
   end)
 
   it("is not there with the next connection, to a broker that needs none", function ()
-    acquire(slot)
+    peer:acquire "images"
     peer.holder:down()
     peer.prober:ignore()
     peer.session:open()
     peer.holder:handshake()
-    acquire(slot)
+    peer:acquire "images"
   end)
 
   it("may end: the lock is held as long as its queue is there, and its channel is closed when it is let go", function ()
-    local lock, claim = acquire(door)
+    local lock, claim = acquire()
     peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag .. "-bolt",
       no_wait = true }
     local channel = asks_beside(claim)
@@ -175,12 +148,12 @@ describe("the bolt", function ()
   end)
 
   it("stays shut if the holder asks, and the broker refuses to say it", function ()
-    local lock, claim = acquire(door)
+    local lock, claim = acquire()
     local op = peer:keep(lock:verify())
     peer.holder:refuse(asks_beside(claim), 403, denied(claim.queue), "queue.declare")
     assert.is_true(peer:result(op))
     lock:drop()
-    goes(claim, door)
+    goes(claim)
     ends_clean()
   end)
 
@@ -188,64 +161,60 @@ describe("the bolt", function ()
     local gone = not_found(DOOR .. "-bolt")
     for _, text in ipairs{ in_use(DOOR), gone } do
       open "3.10.8"
-      local op, lost = begin(door)
+      local op, lost = begin()
       refuse(lost, text, "basic.consume", text == gone and 404)
       silent()
       peer:pass(0.01)
-      door.looks(peer)
-      local claim = door.claims(peer)
-      replies(claim)
-      assert.is_true(door.gets(peer, op, claim):held())
+      local claim = scene.claims(peer, DOOR)
+      scene.replies(peer, claim)
+      assert.is_true(scene.writes(peer, op, claim):held())
       assert.same({}, news())
     end
   end)
 
   for _, refusal in ipairs{
-    { "queue.declare", 403, denied(SLOT) },
-    { "queue.declare", 403, denied(SLOT, "configure ") },
-    { "basic.consume", 403, denied(SLOT, "read ") },
-    { "queue.declare", 405, locked(SLOT .. "-bolt") },
+    { "queue.declare", 403, denied(DOOR) },
+    { "queue.declare", 403, denied(DOOR, "configure ") },
+    { "basic.consume", 403, denied(DOOR, "read ") },
+    { "queue.declare", 405, locked(DOOR .. "-bolt") },
     { "queue.declare", 406, ("PRECONDITION_FAILED - inequivalent arg 'x-expires' for queue '%s-bolt' in vhost '/'"
-      .. ": received '10000' but current is '1'"):format(SLOT) },
+      .. ": received '10000' but current is '1'"):format(DOOR) },
     { "queue.declare", 404, ("NOT_FOUND - home node 'rabbit@other' of durable queue '%s-bolt' in vhost '/' is "
-      .. "down or inaccessible"):format(SLOT) },
+      .. "down or inaccessible"):format(DOOR) },
   } do
     local method, code, text = unpack(refusal)
     it(("that is refused is done without, and people are told: %s, %.30s"):format(method, text), function ()
-      local op, denied_claim = begin(slot)
+      local op, denied_claim = begin()
       refuse(denied_claim, text, method, code)
-      peer.holder.unbolted[SLOT] = true
-      local claim = slot.claims(peer)
-      assert.is_false(op:done())
-      replies(claim)
-      peer:result(op):drop()
+      peer.holder.unbolted[DOOR] = true
+      local claim = scene.is_granted(peer, DOOR)
+      scene.writes(peer, op, claim):drop()
       assert.equal(1, #news())
-      assert.is_truthy(told[1]:find('"images-1-B-bolt"', 1, true) and told[1]:find(text, 1, true), told[1])
+      assert.is_truthy(told[1]:find('"db-writer-bolt"', 1, true) and told[1]:find(text, 1, true), told[1])
       goes(claim)
       ends_clean()
     end)
   end
 
   it("that is refused is asked for again after a minute, and not before", function ()
-    local op, denied_claim = begin(slot)
-    refuse(denied_claim, denied(SLOT, "configure "), "queue.declare")
-    peer.holder.unbolted[SLOT] = true
-    local claim = slot.claims(peer)
-    replies(claim)
-    peer:result(op):drop()
+    local op, denied_claim = begin()
+    refuse(denied_claim, denied(DOOR, "configure "), "queue.declare")
+    peer.holder.unbolted[DOOR] = true
+    local claim = scene.is_granted(peer, DOOR)
+    scene.writes(peer, op, claim):drop()
     goes(claim)
     peer:pass(59.9)
-    local lock, late = acquire(slot)
+    local lock, late = acquire()
     peer:pass(0.1)
     lock:drop()
     goes(late)
-    peer.holder.unbolted[SLOT] = nil
-    acquire(slot)
+    peer.holder.unbolted[DOOR] = nil
+    acquire()
     assert.equal(1, #news())
   end)
 
   it("of a lock that was robbed in the moment in which it was let go: its channel is closed after a minute", function ()
-    local lock, claim = acquire(slot)
+    local lock, claim = peer:acquire "images"
     lock:drop()
     checks(claim)
     peer.holder:expect("queue.delete", { queue = SLOT, channel = claim.channel })

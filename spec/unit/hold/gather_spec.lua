@@ -4,7 +4,7 @@
 -- A gather, frame by frame: the gate, slots one after the other, and what becomes of these when it fails. The gate is
 -- the queue images-many.
 local Peer = require "spec.support.peer"
-local scene = require "spec.unit.locks.semaphore_scene"
+local scene = require "spec.unit.locks.rwlock_scene"
 
 local unpack = table.unpack or unpack
 

@@ -49,6 +49,15 @@ function scene.is_no_squatter(peer, queue, is_free)
   peer.holder:refuse(look.channel, is_free and 404 or 405, text, "queue.declare")
 end
 
+--- The core asks that of all queues that it takes for held: one of them is a true lock.
+function scene.no_squatters(peer)
+  local channel = peer.holder:next() == "channel.open" and peer.holder:opened()
+  while peer.holder:next() == "queue.declare" do
+    channel = peer.holder:expect("queue.declare", { passive = true }).channel
+  end
+  peer.holder:refuse(channel, 405, "RESOURCE_LOCKED", "queue.declare")
+end
+
 --- The core finds the gate held, by a true lock.
 function scene.finds_held(peer, queue, waits)
   scene.looks(peer, queue, "held", waits)

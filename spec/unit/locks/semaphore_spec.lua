@@ -5,7 +5,7 @@
 -- waiting, acquire/memory_spec.lua about what a session remembers.
 
 local Peer = require "spec.support.peer"
-local scene = require "spec.unit.locks.semaphore_scene"
+local scene = require "spec.unit.locks.rwlock_scene"
 
 local unpack = table.unpack or unpack
 
@@ -29,6 +29,14 @@ local function others(count, slot)
     if other ~= slot then table.insert(list, other) end
   end
   return list
+end
+
+-- An acquire with these options has asked once which queues exist: `seen`. Returns peer, op.
+local function searches(seen, ...)
+  local peer = Peer.open()
+  local op = peer:semaphore("images"):acquire(...)
+  peer.prober:look(seen)
+  return peer, op
 end
 
 -- The claim of a slot is granted; the operation then has it.
@@ -156,7 +164,7 @@ describe("an acquire", function ()
   for _, case in ipairs(cases) do
     local title, seen, outcome, words = unpack(case)
     it(title, function ()
-      local peer, op = scene.searches(seen, 0)
+      local peer, op = searches(seen, 0)
       if case.again then peer.holder:again(case.again, case.down) end
       if type(outcome) == "number" then
         gets(peer, op, outcome)
@@ -170,7 +178,7 @@ describe("an acquire", function ()
   end
 
   it("waits for slots whose node is down if it waits at all, and looks again", function ()
-    local peer, op = scene.searches({}, 60)
+    local peer, op = searches({}, 60)
     peer.holder:again({ "images-1-A" }, { ["images-1-A"] = "down" })
     assert.is_false(op:done())
     peer:live(10, function () return peer.prober:next() ~= "nothing" end)
@@ -193,7 +201,7 @@ describe("an acquire", function ()
   describe("that asks once more whether a slot is there", function ()
     -- Returns peer, op, the passive declare.
     local function asks_again(timeout)
-      local peer, op = scene.searches({}, timeout)
+      local peer, op = searches({}, timeout)
       peer.holder:opened()
       return peer, op, peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true })
     end

@@ -24,11 +24,12 @@ local function asked_for(peer, queue)
 end
 
 --- The core looks at both queues. `seen` has the numbers of permits and of marks that lie ready, nil for a queue that
--- is not there, of consumers and of `takers`, who consume marks.
-function scene.looks(peer, seen)
+-- is not there, of consumers and of `takers`, who consume marks. `meanwhile` is called before it is answered.
+function scene.looks(peer, seen, meanwhile)
   local channels = {}
   for i, queue in ipairs{ scene.PERMITS, scene.MARKS } do channels[i] = asked_for(peer, queue) end
   peer.holder:silent()
+  if meanwhile then meanwhile(channels) end
   for _, i in ipairs(seen.order or { 1, 2 }) do
     local queue = i == 1 and scene.PERMITS or scene.MARKS
     local ready = i == 1 and seen.permits or i == 2 and seen.marks or nil
@@ -98,12 +99,12 @@ function scene.returned(permit)
     reply_text = "NO_ROUTE", routing_key = permit.queue }, permit.properties, "")
 end
 
---- The core declares a queue. Returns its arguments, and a function that says so.
+--- The core declares a queue. Returns a function that says so, and its arguments.
 function scene.declares(peer, mutex, queue)
   local declare = peer.holder:expect("queue.declare", { queue = queue, passive = false, durable = true,
     exclusive = false, auto_delete = false, channel = mutex.channel })
   peer.holder:silent()
-  return declare.arguments, function () peer.holder:declared(mutex.channel, queue) end
+  return function () peer.holder:declared(mutex.channel, queue) end, declare.arguments
 end
 
 function scene.deletes(peer, mutex, queue)
