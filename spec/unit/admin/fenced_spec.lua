@@ -20,19 +20,14 @@ describe("an administrator of a fenced semaphore", function ()
   end)
 
   -- An action under way that has the mutex, and knows that these slots exist. Returns op, mutex.
-  local function begin(action, amount, exists, options)
-    return scene.begin(peer, action, amount, options or FENCED, exists)
-  end
+  local function begin(action, amount, exists) return scene.begin(peer, action, amount, FENCED, exists) end
 
   it("makes the fence before the first slot, while it has the mutex", function ()
     local op, mutex = begin("create", 2, {})
     fence.connects(peer.fence)
     fence.is_absent()
-    fence.enters()
-    fence.looks(false)
-    fence.confirm((fence.publishes()))
+    fence.is_made()
     peer.holder:silent()
-    fence.finishes()
     fence.draws(fences.TRIES)
     declares(peer, mutex, slots(1, 2), false)
     gives(peer, op, mutex, 2)

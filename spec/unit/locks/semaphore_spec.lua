@@ -2,7 +2,7 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- Acquiring a slot: which slots it asks for, and how it ends. acquire/semaphore_race_spec.lua is about lost races and
--- waiting, acquire/memory_spec.lua about what a session remembers.
+-- waiting.
 
 local Peer = require "spec.support.peer"
 local scene = require "spec.unit.locks.rwlock_scene"
@@ -289,5 +289,41 @@ describe("an acquire", function ()
     peer.holder:greeted()
     peer:pass(2)
     peer:failed(op, "timeout", 'no slot of "images" came free within 2 s')
+  end)
+end)
+
+describe("a session", function ()
+  -- It has had these slots of five, each by a new object, as in requests of nginx, the last one latest.
+  local function has_had(...)
+    local peer = Peer.open()
+    for _, slot in ipairs{ ... } do
+      local op = peer:semaphore("images"):acquire(0)
+      while peer.prober:next() ~= "nothing" do peer.prober:look(row(5, others(slot - 1))) end
+      has(peer, op, slot)
+    end
+    return peer
+  end
+
+  -- The slot at which a new object begins.
+  local function start(peer, most)
+    peer:semaphore("images", { strategy = "last", most = most }):acquire(0)
+    return tonumber(peer.prober:probes()[1].queue:match "%-(%d+)%-A$")
+  end
+
+  it("lets each of its callers begin at another slot that it had", function ()
+    local peer = has_had(2, 4, 3)
+    for _, slot in ipairs{ 3, 4, 2, 3 } do assert.equal(slot, start(peer)) end
+  end)
+
+  it("takes no slot beyond the most that an object may take, though it had one", function ()
+    assert.equal(1, start(has_had(3), 2))
+  end)
+
+  it("remembers 64 names, the latest", function ()
+    local peer = has_had(3)
+    for i = 1, 63 do peer:semaphore("other-" .. i) end
+    assert.equal(3, start(peer))
+    for i = 64, 127 do peer:semaphore("other-" .. i) end
+    assert.equal(1, start(peer))
   end)
 end)
