@@ -457,16 +457,6 @@ function Peer:tick()
   return self.session:tick(self.now, self:wall()) - self.now
 end
 
--- Begins and ends an alarm on the holder connection. It has no effect, since nothing publishes there, but every
--- operation is stepped.
-function Peer:stir()
-  for _, method in ipairs{ "connection.blocked", "connection.unblocked" } do
-    if self.holder:state() ~= "open" then return end
-    self.session:feed("holder", frames.encode{ channel = 0, method = method })
-    self:tick()
-  end
-end
-
 --- Time passes, with one turn at the end.
 function Peer:pass(seconds)
   self.now = self.now + seconds
