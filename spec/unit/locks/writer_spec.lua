@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The writer: it shuts the door, then waits behind it until there are no readers. waiters_bell_spec.lua is about
--- writers that wait for the door, writer_trouble_spec.lua about faults behind it.
+-- The writer: it shuts the door, then waits behind it until there are no readers; and faults at every moment behind it.
+-- waiters_bell_spec.lua is about writers that wait for the door.
 
 local scene = require "spec.unit.locks.rwlock_scene"
 
@@ -106,5 +106,144 @@ describe("a writer", function ()
       peer:failed(op, "conflict", "each message to amq.direct reaches a queue", '"db"', "alternate-exchange")
       goes(door)
     end
+  end)
+
+  -- Faults behind the door: it never writes while there is a reader, and it leaves no door shut.
+
+  local function enters_barrier()
+    if peer.prober:next() == "channel.open" then peer.prober:opened() end
+    local declare = peer.prober:expect("queue.declare", { exclusive = true })
+    peer.prober:expect("queue.delete", { queue = declare.queue })
+    return declare
+  end
+
+  local function wakes(door)
+    scene.makes_sure(peer, door, "reader")
+    scene.tell(peer, door, "amqplocks.token")
+  end
+
+  local function counting(door)
+    peer.prober:barrier()
+    door.is_asked_for = true
+    return scene.counts(peer, door)
+  end
+
+  -- Moments behind the door. Each returns the probes that are still to be answered, if there are any.
+  local moments = {
+    ["in its own write"] = function () enters_barrier() end,
+    ["while it counts"] = counting,
+    ["asleep"] = function (door) scene.makes_sure(peer, door, "reader") end,
+    ["while it counts again"] = function (door)
+      wakes(door)
+      return scene.counts(peer)
+    end,
+    ["at the last count"] = function (door)
+      wakes(door)
+      scene.count(peer)
+      return counting(door)
+    end,
+  }
+
+  for text, reach in pairs(moments) do
+    describe(text, function ()
+      local op, door, probes
+
+      before_each(function ()
+        op, door = behind(60)
+        probes = reach(door)
+        silent()
+        assert.is_false(op:done())
+      end)
+
+      it("loses the prober: goes on with another one, behind the same door", function ()
+        peer.prober:down("timed out")
+        assert.is_false(op:done())
+        peer.holder:silent()
+        peer:live(2, function () return peer.prober:due() end)
+        peer.prober:handshake()
+        scene.count(peer)  -- which says nothing yet
+        assert.is_false(op:done())
+        if door.is_asked_for then peer.holder:declared(door.channel, DOOR) end  -- at last
+        local lock = scene.writes(peer, op, door)
+        assert.equal(door.tag, (select(3, lock:info())))
+      end)
+
+      it("meets an alarm: blocked, and the door is opened", function ()
+        scene.alarm(peer)
+        peer:failed(op, "blocked", 'the readers of "db" cannot be counted', "alarm")
+        scene.deletes(peer, door)
+      end)
+
+      it("loses the door to somebody: shuts it again, and nothing said before counts", function ()
+        scene.is_robbed(peer, door)
+        scene.rings(peer, BELL)
+        if probes then peer.prober:answer(probes, {}) else peer.prober:ignore() end
+        assert.is_false(op:done())
+        peer:pass(0.01)
+        local again = scene.shuts(peer, DOOR)
+        assert.are_not.equal(door.tag, again.tag)
+        assert.is_false(op:done())
+        local lock = scene.writes(peer, op, again)
+        assert.equal(again.tag, (select(3, lock:info())))
+      end)
+
+      if text ~= "asleep" then
+        it("and not answered: unreachable, and the door is opened", function ()
+          peer:pass(5)
+          peer:failed(op, "unreachable", "within 5 s")
+          scene.deletes(peer, door)
+        end)
+      end
+    end)
+  end
+
+  it("that sleeps, or counts, at its deadline: timeout, which says why, and the door is opened", function ()
+    for text, words in pairs{ ["asleep"] = "a reader holds the lock",
+      ["while it counts"] = "this writer keeps new readers out, and counts the readers that still hold the lock" } do
+      open()
+      local op, door = behind(0.002)
+      moments[text](door)
+      peer:pass(0.002)
+      peer:failed(op, "timeout", ('"db" could not be locked for writing within 0.002 s (%s)'):format(words))
+      scene.deletes(peer, door)
+    end
+  end)
+
+  it("that loses the prober, and gets no other for a whole timeout: unreachable, and the door is opened", function ()
+    local op, door = behind(60)
+    peer.prober:down("timed out")
+    for _ = 1, 100 do
+      if op:done() then break end
+      peer:live(2, function () return op:done() or peer.prober:due() end)
+      if peer.prober:due() then
+        peer.prober:attach()
+        peer.prober:down("no more of them")
+      end
+    end
+    peer:failed(op, "unreachable", "no more of them")
+    scene.deletes(peer, door)
+  end)
+
+  it("that may not write anything of its own, or has no channel for it, opens the door: refused, limit", function ()
+    local op, door = behind(60)
+    peer.prober:refuse(enters_barrier().channel, 403, scene.DENIED, "queue.declare")
+    peer:failed(op, "refused", scene.DENIED)
+    goes(door)
+    open(nil, nil, { channel_max = 1 })
+    op, door = behind(60)
+    peer:failed(op, "limit", "no channel")
+    goes(door)
+  end)
+
+  -- A client that may not publish to queues by their names asks passively, and counts readers as all clients do.
+  it("that may not publish to queues counts behind a write on the connection it counts on", function ()
+    local op = rwlock:write(0)
+    local probe = scene.asks(peer, DOOR)
+    peer.prober:refuse(probe.channel, 403, "ACCESS_REFUSED - access to exchange 'amq.default' refused",
+      "basic.publish")
+    scene.is_no_squatter(peer, DOOR, true) -- but nothing
+    local door = scene.is_granted(peer, DOOR)
+    peer.holder:silent()
+    scene.writes(peer, op, door)
   end)
 end)
