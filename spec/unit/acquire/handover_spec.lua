@@ -137,8 +137,9 @@ for kind, begin in pairs(kinds) do
 end
 
 describe("a lock that is verified", function ()
-  -- The broker is asked for a lock of this kind. Returns the peer, the operation, the lock, the question.
-  local function verifying(kind)
+  -- A lock of this kind, of which the answer was late, so that the broker is asked once more. Returns the peer, the
+  -- operation, the lock, and that question.
+  local function doubting(kind)
     local peer = open()
     local op, grant = kinds[kind](peer)
     grant()
@@ -146,12 +147,7 @@ describe("a lock that is verified", function ()
     peer.holder:ignore()
     op = peer:keep(lock:verify())
     if kind == "a slot" then peer.prober:look{ "images-1-A" } end
-    return peer, op, lock, asked(peer)
-  end
-
-  -- The answer was late, and so the broker is asked once more. Returns the same, with that question.
-  local function doubting(kind)
-    local peer, op, lock, question = verifying(kind)
+    local question = asked(peer)
     pass(peer, 19.51)
     peer.holder:ignore()
     peer.holder:declared(question.channel, question.queue)
