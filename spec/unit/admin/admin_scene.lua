@@ -161,8 +161,9 @@ function scene.leaves(peer, mutex)
   peer.prober:silent()
 end
 
--- The same, and the operation has this result.
+-- The same, and the operation has this result, no sooner.
 function scene.gives(peer, op, mutex, result)
+  assert.is_false(op:done())
   scene.leaves(peer, mutex)
   assert.equal(result, peer:result(op))
 end

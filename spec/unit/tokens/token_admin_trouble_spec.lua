@@ -427,6 +427,20 @@ describe("an administrator of permits in trouble", function ()
       scene.leaves(peer, mutex)
     end)
 
+  it("gives back at once what comes too late", function ()
+    local peer = scene.open()
+    scene.begin(peer, "repair", nil, {}, { permits = 2, marks = 2, consumers = 1 })
+    local one = scene.collects(peer, PERMITS, 3):consumes()
+    one:asks()
+    for _ = 1, 2 do one:deliver(scene.permit(1)) end
+    one:throws(2)
+    one:sees(0, 1)
+    local settled = one:returns()
+    one:deliver_some(1) -- behind the nack, or before it
+    settled()
+    peer.holder:expect("basic.nack", { channel = one.channel, delivery_tag = 0, multiple = true, requeue = true })
+  end)
+
   -- The prober does not end with the mutex; so whoever was stopped could publish what another has by now.
   it("publishes nothing more while it is not certain of the mutex: asks for that, and goes on when it is", function ()
     local peer = scene.open()
