@@ -17,8 +17,7 @@ local function prose(text)
   return (("\n" .. text .. "\n"):gsub("\n *```.-\n *```+%f[\n]", "\n"):gsub("<!%-%-.-%-%->", ""))
 end
 
--- GitHub's anchor of a heading: lower case, without punctuation, hyphens for spaces. Of the characters beyond ASCII
--- those from U+2000 to U+206F (dashes, quotes) count as punctuation, and others as letters.
+-- GitHub's anchor of a heading. Of the characters beyond ASCII those from U+2000 to U+206F count as punctuation.
 local function anchor_of(heading)
   local text = heading:gsub("!?%[(.-)%]%b()", "%1"):gsub("\226[\128\129][\128-\191]", "")
   return (text:lower():gsub("[%z\1-\127]", function(char) return char:match "[%w _-]" or "" end):gsub(" ", "-"))
@@ -69,19 +68,6 @@ local function trouble(document, text, link)
   if target:match "%.md$" and anchors(there)[anchor] then return nil end
   return ("%s: %s has no heading #%s"):format(document, target, anchor)
 end
-
-it("a check of links knows GitHub's anchors, ignores code, and tells what leads nowhere", function ()
-  local text = "# Held()\n\n```sh\n# not one\n```\n\n## A–b, `c_d`\n\n## Held()\n"
-  assert.same({ ["held"] = true, ["held-1"] = true, ["ab-c_d"] = true }, anchors(text))
-  assert.same({ "one.md", "#two", "pic.svg", "three.md#x" },
-    links "[a](one.md) `[b](no.md)`\n[b\nc](#two) ![d](pic.svg)\n```\n[e](no.md)\n```\n\n[f]: three.md#x\n")
-  for _, link in ipairs{ "#ab-c_d", "../README.md", "https://example.org/#nowhere", "../examples" } do
-    assert.is_nil(trouble("docs/here.md", text, link))
-  end
-  for _, link in ipairs{ "#not-one", "README.md", "../README.md#nowhere" } do
-    assert.is_string(trouble("docs/here.md", text, link))
-  end
-end)
 
 describe("the documents", function()
   it("have links that lead to files and headings", function()

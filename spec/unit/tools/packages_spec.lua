@@ -19,36 +19,23 @@ local function all(text, pattern)
   return found
 end
 
-describe("the functions of amqplocks.h are all in, and are all that is in,", function()
+it("the functions of amqplocks.h are all in the symbols file (make symbols writes it) and in amqplocks(3)", function()
   local functions = header.functions()
-
-  it("the symbols file of the Debian package (make symbols writes it)", function()
-    assert.same(functions, all(read("debian/libamqplocks" .. SERIES .. ".symbols"), "\n (al_[%w_]+)@Base %d"))
-  end)
-
-  it("the manual page amqplocks(3), with a line for each", function()
-    assert.same(functions, all(read "docs/man/amqplocks.3", "\n%.It Fn (al_[%w_]+)\n%w"))
-  end)
+  assert.same(functions, all(read("debian/libamqplocks" .. SERIES .. ".symbols"), "\n (al_[%w_]+)@Base %d"))
+  assert.same(functions, all(read "docs/man/amqplocks.3", "\n%.It Fn (al_[%w_]+)\n%w"))
 end)
 
-describe("the version of amqplocks.h", function()
-  it("is that of the newest section of CHANGELOG.md", function()
-    local version, date = read "CHANGELOG.md":match "\n## (%d+%.%d+%.%d+), ([^\n]+)\n"
-    assert.equal(VERSION, version)
-    assert.is_truthy(date == "unreleased" or date:match "^%d%d%d%d%-%d%d%-%d%d$", date)
-  end)
-
-  it("is that of the Debian packages, one of which has the name of the library's series", function()
-    assert.equal(VERSION, read "debian/changelog":match "^amqp%-locks %((%d+%.%d+%.%d+)%-%d+%) ")
-    local packages = all(read "debian/control", "\nPackage: (%S+)")
-    assert.same({ "amqp-lock", "libamqplocks-dev", "libamqplocks" .. SERIES, "lua-amqplocks" }, packages)
-    assert.equal(("libamqplocks.so.%s libamqplocks%s "):format(SERIES, SERIES),
-      read("debian/libamqplocks" .. SERIES .. ".symbols"):match "^%S+ %S+ ")
-  end)
+it("the version of amqplocks.h is that of CHANGELOG.md and of the Debian packages, one with its name", function()
+  local version, date = read "CHANGELOG.md":match "\n## (%d+%.%d+%.%d+), ([^\n]+)\n"
+  assert.equal(VERSION, version)
+  assert.is_truthy(date == "unreleased" or date:match "^%d%d%d%d%-%d%d%-%d%d$", date)
+  assert.equal(VERSION, read "debian/changelog":match "^amqp%-locks %((%d+%.%d+%.%d+)%-%d+%) ")
+  local packages = all(read "debian/control", "\nPackage: (%S+)")
+  assert.same({ "amqp-lock", "libamqplocks-dev", "libamqplocks" .. SERIES, "lua-amqplocks" }, packages)
+  assert.equal(("libamqplocks.so.%s libamqplocks%s "):format(SERIES, SERIES),
+    read("debian/libamqplocks" .. SERIES .. ".symbols"):match "^%S+ %S+ ")
 end)
 
-describe("the manual pages", function()
-  it("pass make check-man", function()
-    process.shell("env", "-u", "MAKEFLAGS", "-u", "MAKELEVEL", "-u", "LUA", "make", "-s", "check-man")
-  end)
+it("the manual pages pass make check-man", function()
+  process.shell("env", "-u", "MAKEFLAGS", "-u", "MAKELEVEL", "-u", "LUA", "make", "-s", "check-man")
 end)
