@@ -49,6 +49,7 @@ describe("metrics", function()
     assert.same({ 'amqplocks_waiting{kind="mutex",name="db"} 1' }, lines(text, "^amqplocks_waiting"))
     assert.same({ 'amqplocks_lost_total{kind="mutex",name="db",code="lost"} 1' }, lines(text, "^amqplocks_lost"))
     assert.same({ 'amqplocks_revoked_total{kind="mutex",name="db"} 1' }, lines(text, "^amqplocks_revoked"))
+    assert.matches(" 0$", lines(text, "^amqplocks_contended")[1]) -- Prometheus sees only growth
     assert.equal('amqplocks_hold_seconds_count{kind="mutex",name="db"} 2', lines(text, "hold_seconds_count")[1])
     assert.matches('amqplocks_info{version="%d+%.%d+%.%d+"} 1\n', text)
     for _, what in ipairs{ "up", "down", "up", "blocked", "unblocked" } do m.observe{ what = what, link = "holder" } end
@@ -61,25 +62,12 @@ describe("metrics", function()
     local m = metrics.new()
     local before = m.text()
     m.observe{ what = "renewed", at = 1 }
-    m.observe{ what = "renewed", at = 1, link = "holder" }
     m.observe(lock "renewed")
     assert.equal(before, m.text())
     m.observe{ what = "failed", kind = "lease", name = "db", code = "expired", waited = 1, more = {} }
     m.observe{ what = "up", link = "relay" }
     assert.matches('amqplocks_acquire_seconds_count{kind="lease",name="db",result="expired"} 1\n', m.text())
     assert.matches('amqplocks_connection_up{link="relay"} 1\n', m.text())
-  end)
-
-  it("begin at 0 when a lock is first heard of, as Prometheus sees only growth", function()
-    local m = metrics.new()
-    m.observe(lock("acquired", { waited = 0.05 }))
-    for _, name in ipairs{ "lost_total", "revoked_total", "contended_total", "waiting" } do
-      local line = lines(m.text(), "^amqplocks_" .. name)[1]
-      assert.matches('name="db".* 0$', line)
-    end
-    m.observe(lock("lost", { held = 1, code = "lost" }))
-    m.observe(lock("acquired", { waited = 0.05 }))
-    assert.matches(" 1$", lines(m.text(), "^amqplocks_lost")[1])
   end)
 
   it("have at most a hundred names, escaped, and the label that is chosen for one", function()
@@ -98,7 +86,7 @@ describe("metrics", function()
     assert.same({ 'amqplocks_revoked_total{kind="mutex",name="job-N"} 150' }, revoked(chosen))
   end)
 
-  it("may be kept by nginx-lua-prometheus, where a worker tells of its connections", function()
+  it("may be kept by nginx-lua-prometheus", function()
     local calls = {}
     local function make(_, name)
       local function note(act)
@@ -108,8 +96,7 @@ describe("metrics", function()
       end
       return { inc = note "inc", set = note "set", observe = note "observe" }
     end
-    local watch -- of the connections of an nginx worker
-    package.loaded["amqplocks.nginx.links"] = { watch = function(fn) watch = fn end }
+    package.loaded["amqplocks.nginx.links"] = { watch = function() end }
     local m = metrics.new()
     m.nginx{ counter = make, gauge = make, histogram = make }
     package.loaded["amqplocks.nginx.links"] = nil
@@ -117,22 +104,6 @@ describe("metrics", function()
     assert.matches("^amqplocks_info set 1 ", calls[1])
     assert.same({ "amqplocks_acquire_seconds observe 0.5 mutex/db/acquired", "amqplocks_held inc 1 mutex/db" },
       { calls[#calls - 1], calls[#calls] })
-    calls = {}
-    for _, what in ipairs{ "up", "down", "blocked", "unblocked" } do m.observe{ what = what, link = "holder" } end
-    assert.same({}, calls)
-    local seen = { worker = "3", up = { holder = 5, prober = 1 }, opened = { holder = 9, prober = 2 }, blocked = 1,
-      silence = 4 }
-    watch(seen)
-    seen.opened.holder = 11
-    watch(seen)
-    local first = {
-      "amqplocks_connection_up set 5 holder/3", "amqplocks_opened_total inc 9 holder",
-      "amqplocks_connection_up set 1 prober/3", "amqplocks_opened_total inc 2 prober",
-      "amqplocks_blocked set 1 prober/3", "amqplocks_broker_silence_seconds set 4 3",
-    }
-    assert.same(first, { (table.unpack or unpack)(calls, 1, 6) })
-    assert.equal("amqplocks_opened_total inc 2 holder", calls[8])
-    assert.equal("amqplocks_opened_total inc 0 prober", calls[10])
   end)
 
   it("count once what connections that share a session have in common", function()

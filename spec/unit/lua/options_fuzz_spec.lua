@@ -11,7 +11,7 @@ local Random = require "spec.support.model.random"
 local amqplocks = require "amqplocks"
 local objects = require "spec.unit.lua.objects_scene"
 
-local RUNS = os.getenv "AMQPLOCKS_SOAK" and 100000 or 2500
+local RUNS = os.getenv "AMQPLOCKS_SOAK" and 100000 or 2000
 local RUNS_EACH = 20 -- on one connection
 
 -- Thrown: by what waits, as then the options were taken; by tables that do not like to be read.
@@ -21,38 +21,26 @@ local function nothing() end
 
 local function throw(what) return function() error(what, 0) end end
 
--- Values ------------------------------------------------------------------------------------------------------------
-
 local function in_a_circle()
   local circle = {}
   circle[1], circle.timeout, circle[circle] = circle, circle, { circle }
   return circle
 end
 
-local function nested()
-  local list = {}
-  for _ = 1, 200 do list = { list, timeout = list } end
-  return list
-end
-
 local function with(metatable) return function() return setmetatable({}, metatable) end end
 
 -- What is right for no option.
 local WRONG = {
-  function() return {} end, function() return { 5 } end, in_a_circle, nested,
-  with{ __tostring = throw(OUCH) }, with{ __tostring = function() return nothing end }, with{ __name = 7 },
+  function() return {} end, function() return { 5 } end, in_a_circle, with{ __tostring = throw(OUCH) },
   with{ __call = nothing, __len = throw(OUCH), __eq = throw(OUCH), __lt = throw(OUCH), __concat = throw(OUCH) },
-  function() return coroutine.create(nothing) end, function() return io.stdout end,
-  function() return 0 / 0 end, function() return math.huge end, function() return -math.huge end,
+  function() return coroutine.create(nothing) end, function() return 0 / 0 end, function() return math.huge end,
   function() return -1.5 end, function() return -2 ^ 63 end,
 }
 
 -- Right for no option but those that are any string.
-local TEXTS = { "", "5", "0x10", "1e3", "true", "nil", "classic ", "AUTO", "%s%d%n", "a\nb", "\27[2J", "a\0b",
-  "\255\254", ("x"):rep(70000), ("%s"):rep(300) }
+local TEXTS = { "", "5", "1e3", "nil", "classic ", "%s%d%n", "a\nb", "a\0b", "\255\254", ("x"):rep(70000) }
 
-local NAMES = { "Timeout", "time_out", "__index", "__gc", 1, 0, -1, 0.5, true, false, nothing, {},
-  setmetatable({}, { __tostring = throw(OUCH) }) }
+local NAMES = { "Timeout", "__index", 1, 0.5, true, nothing, {}, setmetatable({}, { __tostring = throw(OUCH) }) }
 
 -- A kind of option: what is right, and what is wrong beside all that.
 local function kind(right, wrong, texts) return { right = right, wrong = wrong, texts = texts or TEXTS } end
@@ -99,8 +87,6 @@ local CONNECT_TLS = {
   tls = kind({ {}, { verify = true }, { verify = false, ca = "spec/none.pem", server_name = "x" } },
     { { verify = "no" }, { verfy = true }, { 5 }, { ca = 5 }, { ca = "a\0b" }, { key = ("x"):rep(70000) }, true, 5 }),
 }
-
--- Calls -------------------------------------------------------------------------------------------------------------
 
 local CALLS = {}
 
@@ -159,8 +145,6 @@ on("rwlock", nil, "revoke_readers", REVOKE)
 on("rwlock", nil, "revoke_writer", REVOKE)
 for _, action in ipairs{ "create", "destroy", "revoke" } do on("mutex", { persistent = true }, action, ADMIN) end
 
--- Tables of options -------------------------------------------------------------------------------------------------
-
 local function wrong_value(about, random)
   local draw = random:below(3)
   if draw == 1 then return random:pick(about.wrong) end
@@ -200,14 +184,6 @@ local FORMS = {
     return setmetatable({}, { __metatable = false, __index = function(_, name) return opts[name] end,
       __pairs = function() return nothing end, __len = throw(OUCH), __newindex = throw(OUCH) })
   end,
-  function(opts) -- and something else when asked again
-    local asked = {}
-    return setmetatable({}, { __index = function(_, name)
-      if asked[name] then return asked end
-      asked[name] = opts[name] ~= nil
-      return opts[name]
-    end, __pairs = function() return next, { unknown = true } end })
-  end,
 }
 
 -- Options for a call, and the words, nil if there must be no error.
@@ -231,8 +207,6 @@ local function options_for(call, random)
   end
   return opts, #words > 0 and words or nil
 end
-
--- What comes of it --------------------------------------------------------------------------------------------------
 
 local function has_one(message, words)
   for _, word in ipairs(words) do
@@ -260,17 +234,6 @@ local function connect()
   end))
 end
 
-local function shown(opts)
-  if type(opts) ~= "table" then return tostring(opts):sub(1, 100) end
-  local list = {}
-  for name, value in next, opts do
-    local fine, text = pcall(tostring, value)
-    table.insert(list, ("%s = %s"):format(type(name) == "string" and name:sub(1, 40) or type(name),
-      fine and text:sub(1, 40) or type(value)))
-  end
-  return "{ " .. table.concat(list, ", ") .. " }"
-end
-
 local function runs()
   local only = os.getenv "AMQPLOCKS_OPTIONS"
   if not only then return 1, RUNS end
@@ -290,7 +253,7 @@ describe("options by chance", function()
       local trouble = judge(call, words, pcall(call.call, conn, opts))
       if trouble then
         local wrong = words and words ~= OUCH and "wrong: " .. table.concat(words, ", ") or "nothing is wrong"
-        error(("run %d: %s: %s (%s) %s"):format(run, call.where, shown(opts), wrong, trouble), 0)
+        error(("run %d: %s (%s) %s"):format(run, call.where, wrong, trouble), 0)
       end
     end
   end)
@@ -298,29 +261,16 @@ end)
 
 local function inherits(from) return setmetatable({}, { __index = from }) end
 
-describe("options that a table inherits", function()
-  it("count for all calls of an administrator", function()
-    local admin = connect():admin("images", inherits(inherits{ timeout = 0.25 }))
-    assert.matches("0.25 s", select(2, admin:destroy()), 1, true)
-    assert.matches("0.125 s", select(2, admin:destroy(inherits{ timeout = 0.125 })), 1, true)
-  end)
-
-  it("count in an option that is a table, too, as they were checked", function()
-    local asked = {}
-    local tls = inherits(function(_, name)
-      asked[name] = (asked[name] or 0) + 1
-      return name == "verify" or nil
-    end)
-    assert.is_nil((amqplocks.connect("amqps://127.0.0.1:1", { tls = tls, driver = "native" })))
-    assert.same({ ca = 1, cert = 1, key = 1, verify = 1, server_name = 1 }, asked)
-  end)
+it("options that a table inherits count", function()
+  local admin = connect():admin("images", inherits(inherits{ timeout = 0.25 }))
+  assert.matches("0.25 s", select(2, admin:destroy()), 1, true)
+  assert.matches("0.125 s", select(2, admin:destroy(inherits{ timeout = 0.125 })), 1, true)
 end)
 
 it("a list of slots may be inherited, or said when it is asked for, and must have an end", function()
   local admin = connect():admin "images"
   for _, list in ipairs{ inherits{ 1, 2 },
-    setmetatable({ 1 }, { __index = function(_, i) return i < 4 and i or nil end }),
-    setmetatable({ 1, 2 }, { __index = table, __len = throw(OUCH), __pairs = throw(OUCH) }) } do
+    setmetatable({ 1 }, { __index = function(_, i) return i < 4 and i or nil end }) } do
     local fine, problem = pcall(admin.wait_released, admin, list)
     assert.same({ false, true }, { fine, problem == TAKEN }) -- waits: it asks for them
   end

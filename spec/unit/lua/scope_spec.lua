@@ -34,15 +34,6 @@ describe("with", function()
     assert.same(results(true, false, nil, "a", nil), with(function(_, ...) return false, nil, ... end, "a", nil))
   end)
 
-  it("releases once, and asks for nothing more", function()
-    local begun = 0
-    conn._driver.check = function() begun = begun + 1 end
-    with(function() end)
-    assert.equal(2, begun) -- acquire and release
-    pcall(with, error)
-    assert.equal(4, begun)
-  end)
-
   for what, check in pairs{ ["throws"] = function() error("not now", 0) end,
     ["is not possible there"] = function() return "not there", "phase" end } do
     scoped_it("lets go of the lock also where its release " .. what, function()
