@@ -25,25 +25,6 @@ describe("a claim", function ()
       assert.are_not.equal(claim.channel, assert_free(peer).channel)
     end)
 
-    it("is not lost by a late notice about the consumer that had its channel before", function ()
-      local lock, old = peer:acquire("images")
-      lock:release()
-      peer.holder:delete("images-1-B", old.channel)
-      local again, claim = peer:acquire("images")
-      assert.equal(old.channel, claim.channel)
-      assert.are_not.equal(old.tag, claim.tag)
-      peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = old.tag, no_wait = true }
-      assert.is_true(again:held())
-      peer.holder:silent()
-    end)
-
-    it("keeps its channel, whatever is said there of a consumer without a name", function ()
-      local lock, claim = peer:acquire("images")
-      peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = "", no_wait = true }
-      assert.is_true(lock:held())
-      assert.are_not.equal(claim.channel, select(2, peer:acquire("others")).channel)
-    end)
-
     it("is lost and UNDOING when the broker closes its channel", function ()
       local lock, claim = peer:acquire("images")
       peer.holder:refuse(claim.channel, 406, "PRECONDITION_FAILED - consumer ack timed out")
@@ -56,22 +37,6 @@ describe("a claim", function ()
       assert_free(peer)
       assert.is_false(lock:held())
     end)
-
-    it("is lost for a reason, also when the broker has no words for it", function ()
-      for _, words in ipairs{ "", "\0" } do
-        peer = Peer.open()
-        local lock, claim = peer:acquire("images")
-        peer.holder:refuse(claim.channel, 541, words)
-        assert.matches("^lost: .*closed the channel, with code 541", (select(2, lock:held())))
-      end
-    end)
-
-    it("is released when nobody took the lock that was got", function ()
-      local op, claim = claiming(peer)
-      peer.holder:grant(claim)
-      op:drop()
-      peer.holder:expect("queue.delete", { channel = claim.channel, queue = "images-1-B" })
-    end)
   end)
 
   describe("RELEASING", function ()
@@ -83,16 +48,6 @@ describe("a claim", function ()
       peer.holder:silent()
       return op, claim
     end
-
-    it("is GONE with delete-ok, not before, and the channel is used again", function ()
-      local op, claim = releasing()
-      assert.is_false(op:done())
-      assert_taken(peer)
-      peer.holder:cancelled(claim)
-      peer.holder:deleted(claim.channel)
-      assert.is_true(peer:result(op))
-      assert.equal(claim.channel, assert_free(peer).channel)
-    end)
 
     -- RabbitMQ says delete-ok before the queue has ended. Until then its channel would cancel what consumes there by
     -- the same name; and whoever stops consuming may let it end, and take its namesake along.
@@ -109,20 +64,6 @@ describe("a claim", function ()
       again:release()
       peer.holder:delete(other.queue, other.channel)
       assert.equal(other.channel, assert_free(peer).channel)
-    end)
-
-    it("is told of its consumer's end once, and of no other's", function ()
-      local op, claim = releasing()
-      peer.holder:deleted(claim.channel, true)
-      assert.is_true(peer:result(op))
-      peer.holder:cancelled{ channel = claim.channel, tag = claim.tag:sub(1, -2) }
-      peer.holder:cancelled{ channel = claim.channel, tag = "" }
-      local _, other = peer:acquire("others")
-      assert.are_not.equal(claim.channel, other.channel)
-      peer.holder:cancelled(claim)
-      peer.holder:cancelled(claim)
-      assert.equal(claim.channel, select(2, peer:acquire("images")).channel)
-      assert.are_not.equal(claim.channel, select(2, peer:acquire("more")).channel)
     end)
 
     it("is UNDOING when the broker closes its channel", function ()
@@ -205,13 +146,6 @@ describe("a claim", function ()
       peer.prober:ignore()
       peer.holder:refuse(channel, 404, "NOT_FOUND - no queue", "queue.declare")
       assert_free(peer)
-    end)
-
-    it("and denied does not keep the session from being closed", function ()
-      peer.holder:refuse(undoing(), 403, DENIED, "queue.delete")
-      peer.session:close()
-      peer.holder:expect("connection.close")
-      peer.prober:expect("connection.close")
     end)
   end)
 end)

@@ -52,15 +52,6 @@ describe("a claim", function ()
       end
     end)
 
-    it("is not HELD by a reply of the wrong kind, twice", function ()
-      local op, claim = claiming(peer)
-      peer.holder:consumed(claim)
-      peer.holder:declared(claim.channel, "images-1-B")
-      peer.holder:consumed(claim)
-      peer.holder:declared(claim.channel, "images-1-B")
-      assert.is_false(op:done())
-    end)
-
     it("is GONE when its declare is refused: nothing to undo", function ()
       for code, refusal in pairs{ contended = { 405, LOCKED }, refused = { 403, DENIED },
         limit = { 406, "PRECONDITION_FAILED - queue limit in vhost '/' (3) is reached" },
@@ -96,14 +87,6 @@ describe("a claim", function ()
         assert_free(peer)
       end
     end)
-
-    it("is a lost race when its queue is deleted by somebody else", function ()
-      local op, claim = claiming(peer)
-      peer.holder:declared(claim.channel, "images-1-B")
-      peer.holder:consumed(claim)
-      peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag, no_wait = true }
-      peer:failed(op, "contended")
-    end)
   end)
 
   describe("abandoned", function ()
@@ -117,15 +100,6 @@ describe("a claim", function ()
       peer.holder:cancelled(claim)
       peer.holder:deleted(claim.channel)
       assert.equal(claim.channel, assert_free(peer).channel)
-    end)
-
-    it("is GONE when its declare turns out to be refused", function ()
-      local op, claim = claiming(peer)
-      op:drop()
-      peer.holder:expect("queue.delete")
-      peer.holder:refuse(claim.channel, 405, LOCKED, "queue.declare")
-      peer.holder:silent()
-      assert_free(peer)
     end)
   end)
 

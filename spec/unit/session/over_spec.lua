@@ -69,31 +69,6 @@ describe("an operation that failed", function ()
     end
   end)
 
-  it("is over a second after a silence of the broker", function ()
-    local op = open"mutex":acquire(0)
-    local claim = scene.claims(peer, MUTEX)
-    peer:pass(TIMEOUT)
-    scene.deletes(peer, claim)
-    peer:failed(op, "unreachable")
-    assert.is_false(op:done())
-    peer:pass(1)
-    assert.is_true(op:done())
-  end)
-
-  it("may be dropped before it is over", function ()
-    local op, channel = tries()
-    op:drop()
-    peer.holder:deleted(channel)
-    scene.all_channels_are_back(peer)
-  end)
-
-  it("is over at once if it has taken nothing", function ()
-    local op = open"rwlock":read(0)
-    scene.finds_held(peer, DOOR)
-    assert.is_true(op:done())
-    peer:failed(op, "busy")
-  end)
-
   it("waits also for what it gave back before its last attempt; one that has its lock does not", function ()
     for _, gets in ipairs{ false, true } do
       local op = open"rwlock":read(60)

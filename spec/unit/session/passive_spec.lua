@@ -48,15 +48,6 @@ describe("a passive probe", function ()
 
   local function passively(timeout) return peer:semaphore("images", { probe = "passive" }):acquire(timeout) end
 
-  it("needs no prober", function ()
-    peer = Peer.new()
-    local op = passively(0)
-    peer.holder:handshake()
-    assert.is_false(peer.prober:wanted())
-    serve({})
-    peer:failed(op, "not_found")
-  end)
-
   it("finds the free slot that a publishing one would", function ()
     local op = passively(0)
     local names = serve({ ["images-1-A"] = true, ["images-1-B"] = { 405, "RESOURCE_LOCKED - another's" },
@@ -83,21 +74,6 @@ describe("a passive probe", function ()
     local op = passively(0)
     serve({ ["images-1-A"] = { 404, "NOT_FOUND - home node 'rabbit@b' of durable queue 'q' is down" } })
     peer:failed(op, "unavailable", "1 of 1 slots", "node down")
-  end)
-
-  it("has no channel left: limit", function ()
-    peer = Peer.open(nil, { channel_max = 1 })
-    local lock = peer:acquire("other")
-    local op = passively(0)
-    peer:failed(op, "limit", "no channel is left")
-    assert.is_true(lock:held())
-  end)
-
-  it("goes on with the channels there are", function ()
-    peer = Peer.open(nil, { channel_max = 3 })
-    local op = passively(0)
-    assert.equal(32, #serve({}))
-    peer:failed(op, "not_found")
   end)
 
   describe("in place of publishing", function ()

@@ -59,14 +59,6 @@ describe("a probe", function ()
     assert.equal("1 A", seen(peer, op))
   end)
 
-  it("is answered in any order", function ()
-    local op, probes = ask(peer)
-    local mixed = {}
-    for i = 0, 31 do mixed[i + 1] = probes[i * 13 % 32 + 1] end
-    peer.prober:answer(mixed, { "images-1-A", "images-2-B", "images-16-A" })
-    assert.equal("1 A, 2 B, 16 A", seen(peer, op))
-  end)
-
   it("is answered many at a time after some were answered alone, and once more", function ()
     local op, probes = ask(peer)
     local said = {}
@@ -81,13 +73,6 @@ describe("a probe", function ()
     assert.equal("open", peer.prober:state())
   end)
 
-  it("is nacked many at a time", function ()
-    local op, probes = ask(peer)
-    peer.prober:send(peer.prober.nack(probes[4], true))
-    peer.prober:answer({ unpack(probes, 5) }, {})
-    assert.equal("1 AB, 2 AB", seen(peer, op))
-  end)
-
   it("is not taken for absent by a return that is another's", function ()
     local op, probes = ask(peer)
     for _, id in ipairs{ "0", "33", "65", "97", "129", "18446744073709551615", "99999999999999999999999", "", "one",
@@ -96,16 +81,6 @@ describe("a probe", function ()
     end
     peer.prober:answer(probes, { "images-1-A", "images-1-B" })
     assert.equal("1 AB", seen(peer, op))
-  end)
-
-  it("is not taken for absent by a late return of an earlier one", function ()
-    local op, probes = ask(peer)
-    peer.prober:answer(probes, {})
-    assert.equal("", seen(peer, op))
-    local again, more = ask(peer)
-    peer.prober:send(peer.prober.returned(probes[1]))
-    peer.prober:answer(more, { "images-1-A" })
-    assert.equal("1 A", seen(peer, again))
   end)
 
   -- Tag 33 is the first that was not published.
@@ -120,21 +95,6 @@ describe("a probe", function ()
         assert.same({ "down", "open" }, { peer.prober:state(), peer.holder:state() })
       end
     end
-  end)
-
-  it("goes together with those of other operations, confirmed at once", function ()
-    local one, first = ask(peer)
-    local other, second = ask(peer)
-    local said = {}
-    for i = 1, 32 do
-      if i ~= 1 then table.insert(said, peer.prober.returned(first[i])) end
-      if i ~= 4 then table.insert(said, peer.prober.returned(second[i])) end
-    end
-    peer.prober:send(unpack(said))
-    peer.prober:send(peer.prober.ack(second[32], true))
-    peer.prober:look{}  -- the next windows of both
-    assert.equal("1 A", seen(peer, one))
-    assert.equal("2 B", seen(peer, other))
   end)
 
   it("decides nothing when its channel is closed, and the next opens another, tags anew, ids not", function ()

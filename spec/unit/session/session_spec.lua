@@ -26,13 +26,6 @@ describe("a session", function ()
         { channel = claim.channel, method = "basic.consume-ok", consumer_tag = claim.tag })
       assert.is_true(peer:result(op):held())
     end)
-
-    it("does not take for silent whom it has yet to read", function ()
-      open{ heartbeat = 10, timeout = 60 }
-      peer.reads_at = peer.now + 20.5
-      peer.holder:send{ channel = 0, heartbeat = true }
-      assert.equal("open", peer.prober:state())
-    end)
   end)
 
   describe("opening", function ()
@@ -44,15 +37,6 @@ describe("a session", function ()
       peer.holder:handshake()
       assert.is_true(peer:result(op))
       assert.same({ false, false }, { peer.holder:wanted(), peer.prober:wanted() })
-    end)
-
-    it("tells everybody who waits for the connection when it fails", function ()
-      peer = Peer.new()
-      local one, other = peer.session:open(), peer:semaphore("images"):acquire()
-      peer.holder:attach()
-      peer.holder:down("no route to host")
-      peer:failed(one, "unreachable", "no route to host")
-      peer:failed(other, "unreachable", "no route to host")
     end)
   end)
 
@@ -127,15 +111,6 @@ describe("a session", function ()
       assert.is_true(peer:result(op))
     end)
 
-    it("counts a connection that ends without a word as closed", function ()
-      local op = peer.session:close()
-      while peer.session:news() do end
-      peer.holder:down()
-      peer.prober:down()
-      assert.is_true(peer:result(op))
-      assert.is_nil(peer.session:news())
-    end)
-
     it("does not say goodbye to a prober that is not read", function ()
       peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
       local op = peer.session:close()
@@ -143,16 +118,6 @@ describe("a session", function ()
       peer.holder:expect("connection.close")
       peer.holder:send(GOODBYE)
       assert.is_true(peer:result(op))
-    end)
-
-    it("gives up handshakes that are under way", function ()
-      peer = Peer.new()
-      local opening = peer.session:open()
-      peer.holder:greeted()
-      local op = peer.session:close()
-      assert.is_true(peer:result(op))
-      peer:failed(opening, "closed")
-      assert.equal("down", peer.holder:state())
     end)
 
     it("leaves nothing to be done: later operations say closed, closing again succeeds", function ()
@@ -166,13 +131,6 @@ describe("a session", function ()
       assert.is_true(peer:result(peer.session:close()))
       assert.is_false(peer.holder:wanted())
     end)
-  end)
-
-  it("aborting cuts closing short", function ()
-    peer:acquire("images")
-    local op = peer.session:close()
-    peer.session:abort()
-    peer:failed(op, "closed")
   end)
 
   it("aborting writes nothing, and ends every operation and every lock", function ()

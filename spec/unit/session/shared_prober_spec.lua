@@ -23,29 +23,6 @@ describe("a session that asks by another one's prober", function ()
     return borrower:result(op), claim
   end
 
-  it("tells where from comes what its operations wait for", function ()
-    local op = borrower:semaphore("images"):acquire(0)
-    assert.equal("prober", op:awaits())
-    owner.prober:look{ "images-1-A" }
-    assert.equal("holder", op:awaits())
-    local lock = granted(op)
-    op = lock:verify()
-    assert.equal("prober", op:awaits())
-    owner.prober:look{ "images-1-A" }
-    assert.equal("holder", op:awaits())
-  end)
-
-  it("wants the other one's prober to be opened, and waits for that", function ()
-    owner = Peer.new()
-    borrower = owner:borrower()
-    local op = borrower:semaphore("images"):acquire(0)
-    assert.is_true(owner.prober:due())
-    assert.equal("prober", op:awaits())
-    owner.prober:handshake()
-    owner.prober:look{ "images-1-A" }
-    assert.is_true(granted(op):held())
-  end)
-
   it("asks beside others, and each gets its own answers", function ()
     local second = owner:borrower()
     local first_op, second_op = borrower:semaphore("images"):acquire(0), second:semaphore("sounds"):acquire(0)
@@ -58,28 +35,6 @@ describe("a session that asks by another one's prober", function ()
     second:failed(second_op, "not_found")
     owner.holder:again{ "films-1-A" }
     owner:failed(owner_op, "not_found")
-  end)
-
-  it("knows what time it is when it is the other one's turn", function ()
-    local op = borrower:semaphore("images"):acquire(60)
-    owner:pass(4)
-    borrower.now = owner.now
-    owner.prober:look{ "images-1-A" }
-    local claim = borrower.holder:claim("images-1-B", "images-1-A")
-    borrower:pass(4) -- not five seconds since it was claimed, but eight since it was asked for
-    borrower.holder:grant(claim)
-    assert.is_true(borrower:result(op):held())
-  end)
-
-  it("is forgotten when it is dropped in the middle of a question", function ()
-    borrower:semaphore("images"):acquire(0)
-    local probes = owner.prober:probes()
-    borrower.session:abort()
-    borrower = nil
-    collectgarbage()
-    collectgarbage()
-    owner.prober:answer(probes, { "images-1-A" })
-    assert.is_true(owner:acquire("images"):held())
   end)
 
   it("is told when the prober is lost: a try fails, its locks stay, and the next one asks anew", function ()
@@ -183,15 +138,5 @@ describe("a session that is shared", function ()
     scene.looks(peer, "db-writer", "free") -- as the broker said before the door was there
     peer:failed(reading, "busy")
     assert.is_false(writing:done())
-  end)
-
-  it("takes the broker's word that a door in use is shut, to a reader who came just before the writer", function ()
-    local reading = peer:rwlock("db", { max_attempts = 1 }):read(0)
-    scene.looks(peer, "db-writer", "free")
-    local claim = scene.reader(peer)
-    peer.holder:declared(claim.channel, claim.queue)
-    peer.holder:refuse(claim.channel, 406, "PRECONDITION_FAILED - queue 'db-writer' in use", "queue.delete")
-    peer.holder:ignore()
-    peer:failed(reading, "contended")
   end)
 end)

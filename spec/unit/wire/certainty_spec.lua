@@ -36,14 +36,6 @@ describe("heartbeats", function ()
       end
     end
   end)
-
-  it("are not sent before the handshake is done", function ()
-    peer = Peer.new({ heartbeat = 1, timeout = 10 })
-    peer.session:open()
-    peer.holder:tuned()
-    peer:pass(5)
-    peer.holder:silent()
-  end)
 end)
 
 describe("silence", function ()
@@ -105,32 +97,6 @@ describe("the pulse", function ()
     pass(5)
     peer.holder:expect("heartbeat")
     peer.holder:silent()
-  end)
-
-  it("does not pile up while nothing is answered", function ()
-    local pulses = 0
-    local lock = peer:acquire("images")
-    for _ = 1, 10 do
-      pass(5)
-      peer.holder:pull()
-      while peer.holder:next() ~= "nothing" do
-        if table.remove(peer.holder.frames, 1).method == "basic.qos" then pulses = pulses + 1 end
-      end
-    end
-    assert.is_true(pulses <= 2, pulses .. " pulses")
-    assert.equal("suspect", code(lock))
-  end)
-
-  it("goes on, on another channel, when the broker closes its own", function ()
-    local lock = peer:acquire("images")
-    pass(5)
-    local channel = peer.holder:opened()
-    peer.holder:expect("basic.qos")
-    peer.holder:refuse(channel, 541, "INTERNAL_ERROR", "basic.qos")
-    assert.is_true(lock:held())
-    pass(5)
-    peer.holder:opened()
-    peer.holder:expect("basic.qos")
   end)
 end)
 

@@ -32,17 +32,6 @@ describe("channels", function ()
     assert.is_false(op:done())
   end)
 
-  it("do not go back to the pool while an answer is still to come", function ()
-    local op = peer:semaphore("images"):acquire(0)
-    peer.prober:look{ "images-1-A" }
-    peer.holder:expect("channel.open", { channel = 1 })  -- and no answer
-    local held = peer.holder:claim("images-1-B", "images-1-A")
-    peer.holder:grant(held)
-    local lock = peer:result(op)
-    release(lock, held)
-    peer.holder:expect("channel.close", { channel = 1, reply_code = 200 })
-  end)
-
   describe("being closed", function ()
     -- Channel 1 has been closed by the core, which was told nothing yet.
     before_each(function ()
@@ -56,13 +45,6 @@ describe("channels", function ()
       peer.holder:declared(1, "images-1-B")
       peer.holder:send({ channel = 1, method = "basic.deliver", consumer_tag = "x" },
         { channel = 1, header = true, class = 60, size = 2 }, { channel = 1, body = "hi" })
-      assert.equal(2, select(2, claim("one")).channel)
-      peer.holder:send{ channel = 1, method = "channel.close-ok" }
-      assert.equal(1, select(2, claim("other")).channel)
-    end)
-
-    it("from both sides at once answer the broker, and wait for their own answer", function ()
-      peer.holder:refuse(1, 406, "PRECONDITION_FAILED - timeout")
       assert.equal(2, select(2, claim("one")).channel)
       peer.holder:send{ channel = 1, method = "channel.close-ok" }
       assert.equal(1, select(2, claim("other")).channel)
@@ -88,38 +70,18 @@ describe("channels", function ()
   end)
 
   -- RabbitMQ up to 3.11, whose consumer timed out, says it again every minute until it has read close-ok.
-  describe("closed by the broker for a second time", function ()
-    local function close(channel)
-      return { channel = channel, method = "channel.close", reply_code = 406, class_id = 0, method_id = 0,
-        reply_text = "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out" }
-    end
-
-    it("are not answered again, and no lock is at stake", function ()
-      local lock = peer:acquire("keep")
-      peer:semaphore("images", { bell = true }):acquire(60)
-      local bell = peer.holder:opened()
-      peer.holder:ignore()
-      for _ = 1, 3 do peer.holder:send(close(bell), close(bell)) end
-      peer.holder:expect("channel.close-ok", { channel = bell })
-      peer.holder:silent()
-      assert.equal("open", peer.holder:state())
-      assert.is_true(lock:held())
-    end)
-
-    it("mean nothing to whoever opens that number again", function ()
-      local lock, held = peer:acquire("keep")
-      peer.holder:send(close(held.channel))
-      assert.equal("lost", select(3, lock:held()))
-      peer.holder:expect("channel.close-ok", { channel = held.channel })
-      peer.holder:expect("channel.open", { channel = held.channel })
-      peer.holder:expect("queue.delete", { channel = held.channel, queue = "keep-1-B" })
-      peer.holder:send(close(held.channel))
-      peer.holder:silent()
-      peer.holder:send{ channel = held.channel, method = "channel.open-ok" }
-      peer.holder:deleted(held.channel)
-      local _, again = peer:acquire("other")
-      assert.equal(held.channel, again.channel)
-    end)
+  it("closed by the broker for a second time are not answered again, and no lock is at stake", function ()
+    local lock = peer:acquire("keep")
+    peer:semaphore("images", { bell = true }):acquire(60)
+    local bell = peer.holder:opened()
+    peer.holder:ignore()
+    local close = { channel = bell, method = "channel.close", reply_code = 406, class_id = 0, method_id = 0,
+      reply_text = "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out" }
+    for _ = 1, 3 do peer.holder:send(close, close) end
+    peer.holder:expect("channel.close-ok", { channel = bell })
+    peer.holder:silent()
+    assert.equal("open", peer.holder:state())
+    assert.is_true(lock:held())
   end)
 
   it("are kept open for later, sixteen of them, and no more", function ()
@@ -150,17 +112,6 @@ describe("channels", function ()
       local lock, third = peer:acquire("images")
       assert.is_true(lock:held())
       assert.equal(first.channel, third.channel)
-    end)
-
-    it("on the prober are a limit too", function ()
-      peer = Peer.open({ heartbeat = 10 }, { channel_max = 1 })
-      local op = peer.session:administer("create", "images", {}, 1)
-      local mutex = peer.holder:claim("images-admin")
-      local look = peer:semaphore("images"):acquire(0)
-      peer.prober:probes()
-      peer.holder:grant(mutex)
-      peer:failed(op, "limit", "no channel is left")
-      assert.is_false(look:done())
     end)
 
     it("let certainty end, as there is none for the pulse", function ()

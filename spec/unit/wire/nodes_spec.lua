@@ -76,23 +76,15 @@ describe("a list of nodes", function ()
     return node
   end
 
-  it("is tried one after another, at once, until one takes the connection", function ()
+  it("is tried one after another, at once, each once, and says why each failed", function ()
     local peer, op = begun()
     assert.equal(A, fails(peer))
-    assert.is_false(op:done())
     assert.equal(B, next_of(peer, peer.holder))
     peer.holder:attach()
     peer.holder:down("end of file")
     assert.is_false(op:done())
-    assert.equal(C, next_of(peer, peer.holder))
-    opened(peer.holder)
-    peer:result(op)
-  end)
-
-  it("has failed when each has, once, and says why each did", function ()
-    local peer, op = begun()
-    for _, node in ipairs{ A, B, C } do assert.equal(node, fails(peer)) end
-    peer:failed(op, "unreachable", "none of 3 hosts: a:5672: connection refused; b:5673: connection refused; " ..
+    assert.equal(C, fails(peer))
+    peer:failed(op, "unreachable", "none of 3 hosts: a:5672: connection refused; b:5673: end of file; " ..
       "c:5672: connection refused")
   end)
 
@@ -133,12 +125,6 @@ describe("a list of nodes", function ()
     peer:failed(op, "unreachable", "none of 3 hosts", "a:5672: the broker did not finish the AMQP handshake in time")
   end)
 
-  it("counts the time for connecting as part of that share", function ()
-    local peer = begun()
-    peer.session:attach("holder", 0.5)
-    assert.equal(0.5, peer:tick())
-  end)
-
   it("is tried again after a pause for the whole attempt, not for each node", function ()
     local peer, expected = begun(), 0.05
     for _ = 1, 6 do
@@ -150,23 +136,17 @@ describe("a list of nodes", function ()
     end
   end)
 
-  it("is gone on with at the next node when a connection is lost", function ()
+  it("is gone on with at the next node when a connection is lost, of which the lost one is told", function ()
     local peer = begun()
     opened(peer.holder)
     for _, node in ipairs{ B, C, A } do
+      local op = peer:semaphore("images"):acquire(0)
+      local lost = node == B and "a:5672" or node == C and B or C
       cut(peer)
+      peer:failed(op, "unreachable", ("the connection to %s was lost"):format(lost))
       assert.equal(node, next_of(peer, peer.holder))
       opened(peer.holder)
     end
-  end)
-
-  it("names the node that was lost, not the next one", function ()
-    local peer = begun()
-    opened(peer.holder)
-    local op = peer:semaphore("images"):acquire(0)
-    peer.holder:ignore()
-    peer.holder:down()
-    peer:failed(op, "unreachable", "the connection to a:5672 was lost")
   end)
 
   it("leads the prober where the holder got through", function ()
@@ -175,18 +155,6 @@ describe("a list of nodes", function ()
     opened(peer.holder)
     peer:semaphore("images"):acquire(0)
     assert.equal(B, next_of(peer, peer.prober))
-  end)
-
-  it("has the next one tried when an attempt is cut short, and a pause after the last", function ()
-    local peer = begun()
-    for _, node in ipairs{ A, B, C } do
-      assert.equal(node, next_of(peer, peer.holder))
-      peer.session:put_off("holder")
-    end
-    assert.is_true(peer.holder:wanted())
-    assert.is_true(peer.holder:pause() > 0)
-    await(peer)
-    assert.equal(A, next_of(peer, peer.holder))
   end)
 
   it("of two clusters is a conflict, before the other one is told the password", function ()
@@ -201,15 +169,19 @@ describe("a list of nodes", function ()
     opened(peer.holder, "rabbit@one")
   end)
 
-  it("of two clusters is a conflict between two sessions that were greeted before either was open", function ()
-    local peer = new()
-    local one, first = begun{ lender = peer.core_session }
+  it("of two clusters is a conflict also with a prober, and between two sessions that were greeted at once", function ()
+    local peer = begun{ url = "amqp://a" }
+    opened(peer.holder, "rabbit@one")
+    local op = peer:semaphore("images"):acquire(0)
+    greeted(peer.prober, "rabbit@two")
+    peer:failed(op, "conflict", '"rabbit@one"', '"rabbit@two"')
+    peer = new()
+    local one = begun{ lender = peer.core_session }
     local two, second = begun{ lender = peer.core_session }
     tuned(one.holder, "rabbit@one")
     tuned(two.holder, "rabbit@two")
-    one.holder:send{ channel = 0, method = "connection.open-ok" }
-    two.holder:send{ channel = 0, method = "connection.open-ok" }
-    one:result(first)
+    for _, each in ipairs{ one, two } do each.holder:send{ channel = 0, method = "connection.open-ok" } end
+    assert.equal("open", one.holder:state())
     two:failed(second, "conflict", '"rabbit@one"', '"rabbit@two"')
   end)
 
@@ -221,14 +193,6 @@ describe("a list of nodes", function ()
     opened(peer.holder, "rabbit@one")
     cut(peer)
     opened(peer.holder)
-  end)
-
-  it("of two clusters is a conflict with a single address while a connection to the other cluster is open", function ()
-    local peer = begun{ url = "amqp://a" }
-    opened(peer.holder, "rabbit@one")
-    local op = peer:semaphore("images"):acquire(0)
-    greeted(peer.prober, "rabbit@two")
-    peer:failed(op, "conflict", '"rabbit@one"', '"rabbit@two"')
   end)
 
   it("of two clusters is a conflict with a single address, if it was another one before", function ()
@@ -298,18 +262,6 @@ describe("an address that is asked for before each connection", function ()
     assert.equal("second", password(peer.holder))
   end)
 
-  it("is asked for once for all nodes of an attempt", function ()
-    peer.session:open()
-    peer.session:fail("holder", "unreachable", "connection refused")
-    peer:pass(5)
-    peer.session:open()
-    assert.is_true(readdress(peer.holder, { "amqp://b", "amqp://c" }))
-    assert.is_false(peer.session:lacks_address("holder"))
-    peer.session:fail("holder", "unreachable", "connection refused")
-    assert.is_true(peer.holder:due())
-    assert.is_false(peer.session:lacks_address("holder"))
-  end)
-
   it("is the prober's own affair", function ()
     peer.session:open()
     peer.holder:handshake()
@@ -319,23 +271,17 @@ describe("an address that is asked for before each connection", function ()
     assert.equal("second", password(peer.prober))
   end)
 
-  it("that is none is why there is no connection", function ()
+  it("that is none is why there is no connection; another virtual host is none", function ()
     peer.session:open()
     peer.session:fail("holder", "unreachable", "connection refused")
     peer:pass(5)
     local op = peer.session:open()
     assert.same({ nil, 'the password in the URL holds a "#": write it as %23', "url" },
       { readdress(peer.holder, "amqp://me:#@a") })
+    assert.equal("url", select(3, readdress(peer.prober, "amqp://a/other")))
     peer.session:fail("holder", "url", "it threw")
     peer:failed(op, "url", "it threw")
-  end)
-
-  it("has the virtual host that it always had", function ()
-    local _, why, code = readdress(peer.prober, "amqp://a/other")
-    assert.equal("url", code)
-    assert.matches("another virtual host", why)
-  end)
-end)
+  end)end)
 
 -- The transport tells the addresses of a name before it connects.
 describe("a name with several addresses", function ()

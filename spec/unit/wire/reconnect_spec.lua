@@ -67,14 +67,6 @@ describe("connecting anew", function ()
     assert_between(FIRST / 2, FIRST, fail())
   end)
 
-  it("does not wait again for time that has passed while nobody wanted it", function ()
-    for _ = 1, 10 do fail() end
-    assert.is_true(peer.holder:pause() >= MOST / 2)
-    peer:pass(MOST)
-    assert.equal(0, fail())
-    assert_between(MOST / 2, MOST, fail())
-  end)
-
   it("is one thing for the holder and another for the prober", function ()
     for _ = 1, 10 do fail() end
     assert.equal(0, peer.prober:pause())
@@ -85,18 +77,6 @@ describe("connecting anew", function ()
     peer.prober:attach()
     peer.prober:down("connection refused")
     assert_between(FIRST / 2, FIRST, peer.prober:pause())
-    peer:semaphore("images"):acquire(0)
-    assert.is_true(peer.prober:wanted())
-    assert.is_false(peer.prober:due())
-    assert.is_true(peer:tick() <= FIRST)
-    peer:pass(FIRST)
-    assert.is_true(peer.prober:due())
-  end)
-
-  it("is no reason to wake once it is due: who connects is outside", function ()
-    fail()
-    await()
-    assert.is_true(peer:tick() > 1e6)
   end)
 
   it("happens few times however often somebody asks", function ()
