@@ -7,12 +7,11 @@ teardown(deciders.remove)
 
 local MS, S, NEVER = 1e6, 1e9, math.huge
 local LAST = "9223372036854775806"  -- the last time that comes
-local STATES = 1000
 
 -- Calls a function with random states; returns the least and the greatest result.
 local function range(fn)
   local least, most = math.huge, -math.huge
-  for seed = 1, STATES do
+  for seed = 1, 1000 do
     local result = fn(deciders.random(seed))
     least, most = math.min(least, result), math.max(most, result)
   end
@@ -53,17 +52,6 @@ describe("the time to wait", function ()
       assert.same({ first = row.first, most = row.most, next = row.next }, wait)
     end)
   end
-
-  it("is the same for the same random state, and changes it", function ()
-    local function waits()
-      local wait, state, list = { first = 5 * MS, most = 500 * MS }, deciders.random(7), {}
-      for i = 1, 12 do list[i] = deciders.backoff_next(wait, state) end
-      return list
-    end
-    local list = waits()
-    assert.same(list, waits())
-    assert.not_equal(list[11], list[12])
-  end)
 end)
 
 describe("the delays, in milliseconds, of", function ()
@@ -107,19 +95,10 @@ describe("the time until a waiter's recheck", function ()
   local rows = {
     { "is `poll` at most", poll = 8 * S, draw = 0, is = 8 * S },
     { "is seven eighths of `poll` at least", poll = 8 * S, draw = 1 * S, is = 7 * S },
-    { "is never less than seven eighths", poll = 8 * S, draw = 1 * S + 1, is = 8 * S },
     { "is all of a `poll` that has no eighth", poll = 7, draw = 7, is = 7 },
     { "may be years", poll = "2305843009213693951", draw = 0, is = "2305843009213693951" },
   }
   for _, row in ipairs(rows) do
     it(row[1], function () assert.equal(row.is, deciders.backoff_recheck(row.poll, deciders.drawing(row.draw))) end)
   end
-
-  it("is between these, whatever the random state", function ()
-    for _, poll in ipairs{ 8, 100 * MS, 5 * S, 3600 * S } do
-      local least, most = range(function (state) return deciders.backoff_recheck(poll, state) end)
-      assert.is_true(least >= poll * 7 / 8 and least <= poll * 0.88, least)
-      assert.is_true(most <= poll and most >= poll * 0.99, most)
-    end
-  end)
 end)

@@ -51,16 +51,15 @@ for _, way in ipairs(Peer.ways) do
       assert.is_true(lock:revoked())
     end
 
-    local texts = { ["8 kB"] = 8192, ["20 kB"] = 20000, ["131 kB"] = 131000, ["more than was agreed on"] = 300000 }
-    for name, size in pairs(texts) do
-      it("with headers of " .. name .. " is passed over", function ()
+    for _, size in ipairs{ 8192, 20000, 131000, 300000 } do -- the last one is more than was agreed on
+      it(("with headers of %d bytes is passed over"):format(size), function ()
         peer.holder:send(deliver, { channel = claim.channel, header = true, class = 60, size = 0,
           properties = { headers = { x = ("y"):rep(size) } } })
         goes_on()
       end)
     end
 
-    for _, depth in ipairs{ 99, 101, 400, 20000 } do
+    for _, depth in ipairs{ 99, 101, 20000 } do
       it("with a table that is " .. depth .. " deep is passed over", function ()
         peer.holder:send(deliver, header(claim.channel, HEADERS, deep_table(depth)))
         goes_on()
@@ -76,22 +75,17 @@ for _, way in ipairs(Peer.ways) do
       assert.is_true(lock:revoked())
     end)
 
-    it("with an empty table is read for its type", function ()
-      peer.holder:send(deliver, header(claim.channel, HEADERS + TYPE, "\0\0\0\0" .. REVOKE))
-      assert.is_true(lock:revoked())
-    end)
-
     -- RabbitMQ reads one word of flags, whatever its two lowest bits say, and hands on what the publisher wrote.
-    for _, bits in ipairs{ 1, 2, 3 } do
-      it("with the flag bits " .. bits .. ", which RabbitMQ does not read, is passed over", function ()
+    it("with flag bits that RabbitMQ does not read is passed over", function ()
+      for bits = 1, 3 do
         peer.holder:send(deliver, header(claim.channel, bits, ""))
         peer.holder:send(deliver, header(claim.channel, HEADERS + bits, deep_table(3)))
         peer.holder:send(deliver, header(claim.channel, TYPE + bits, "\1t"))
-        goes_on()
-      end)
-    end
+      end
+      goes_on()
+    end)
 
-    it("is read for its type whatever the lowest bits of its flags are", function ()
+    it("is read for its type behind a table, whatever the lowest bits of its flags are", function ()
       peer.holder:send(deliver, header(claim.channel, HEADERS + TYPE + 3, deep_table(3) .. REVOKE))
       assert.is_true(lock:revoked())
     end)
