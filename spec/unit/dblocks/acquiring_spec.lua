@@ -81,12 +81,6 @@ describe("an acquire", function()
     assert.same({ "read", "read" }, store.verbs)
   end)
 
-  it("tried once is busy, and leaves nothing", function()
-    local store, wait = scene(true, BUSY)
-    assert.equal("busy", select(3, acquire(store, wait, "write", { timeout = 0 })))
-    assert.same({ "write" }, store.verbs)
-  end)
-
   it("withdraws after an error in on_wait, which comes out", function()
     local store, wait = scene(true, BUSY)
     local fine, problem = pcall(acquire, store, wait, "write", { on_wait = function() error("enough", 0) end })
@@ -147,12 +141,6 @@ describe("a step whose answer was lost", function()
     assert.same({ "read" }, store.verbs)
   end)
 
-  it("is not repeated after the deadline", function()
-    local store, wait = scene(true, DOUBT, DOUBT)
-    assert.equal("in_doubt", select(3, acquire(store, wait, "write", { timeout = 2 })))
-    assert.is_true(wait.time <= 102.001)
-  end)
-
   it("is told to on_wait and, once, to the log", function()
     local store, wait = scene(true, DOWN, DOWN, BUSY, HELD)
     local told, logged = {}, {}
@@ -161,12 +149,6 @@ describe("a step whose answer was lost", function()
     assert.equal(5000, acquire(store, wait, "read", { timeout = 9, on_wait = on_wait }))
     assert.same({ "warning unreachable: down" }, logged)
     assert.same({ "unreachable: down", "unreachable: down", "job 1 is held by other" }, told)
-  end)
-
-  it("and one that nobody has executed are told apart", function()
-    local store, wait = scene(true, DOWN)
-    local _, message, code = acquire(store, wait, "write", { timeout = 2 })
-    assert.same({ "unreachable: down", "unreachable" }, { message, code })
   end)
 
   it("is what the ticket has: the lock, or, of the caller's own ticket, an earlier one that is taken over", function()

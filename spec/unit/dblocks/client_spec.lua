@@ -4,14 +4,18 @@
 -- The connections of db-locks: which are used again, and which are given up.
 local client = require "dblocks.client"
 
--- A function that makes numbered clients, and a record of those that were closed.
-local function maker()
-  local made, closed = 0, {}
-  return function()
-    made = made + 1
-    return { number = made }
-  end, closed, function(one) table.insert(closed, one.number) end
+local made, closed, close
+
+-- Makes numbered clients.
+local function make()
+  made = made + 1
+  return { number = made }
 end
+
+before_each(function()
+  made, closed = 0, {}
+  close = function(one) table.insert(closed, one.number) end
+end)
 
 -- Lua 5.1 cannot yield across pcall; LuaJIT can.
 local yielding_it = (_VERSION ~= "Lua 5.1" or rawget(_G, "jit")) and it or pending
@@ -23,37 +27,21 @@ local function number_of(one) return one.number end
 local function breaks(_, _, code) return nil, code .. ": gone", code end
 
 describe("a client that a function makes", function()
-  it("is made at its first use, and used again", function()
-    local make, closed, close = maker()
+  it("is made at its first use, used again, also after most failures, and closed after others", function()
     local clients = client.new(make, close, tell)
     assert.is_true(clients:renews())
-    assert.equal(1, clients:use(number_of))
-    assert.equal(1, clients:use(number_of))
-    assert.same({}, closed)
-  end)
-
-  for _, code in ipairs{ "in_doubt", "unreachable" } do
-    it("is closed after " .. code .. ", and another is made", function()
-      local make, closed, close = maker()
-      local clients = client.new(make, close, tell)
-      local result, message, told = clients:use(breaks, code)
-      assert.same({ code .. ": gone", code }, { message, told })
-      assert.is_nil(result)
-      assert.same({ 1 }, closed)
-      assert.equal(2, clients:use(number_of))
-    end)
-  end
-
-  it("is used again after other failures", function()
-    local make, closed, close = maker()
-    local clients = client.new(make, close, tell)
+    for _ = 1, 2 do assert.equal(1, clients:use(number_of)) end
     clients:use(breaks, "refused")
     assert.equal(1, clients:use(number_of))
     assert.same({}, closed)
+    for i, code in ipairs{ "in_doubt", "unreachable" } do
+      assert.same({ nil, code .. ": gone", code }, { clients:use(breaks, code) })
+      assert.equal(i, #closed)
+      assert.equal(i + 1, clients:use(number_of))
+    end
   end)
 
   it("is closed after an error, which comes out", function()
-    local make, closed, close = maker()
     local clients = client.new(make, close, tell)
     local fine, problem = pcall(clients.use, clients, function() error("oh", 0) end)
     assert.same({ false, "oh" }, { fine, problem })
@@ -61,7 +49,6 @@ describe("a client that a function makes", function()
   end)
 
   yielding_it("is another one for each step at the same time", function()
-    local make, _, close = maker()
     local clients = client.new(make, close, tell)
     local thread = coroutine.wrap(function() return clients:use(function(one)
       coroutine.yield(one.number)
@@ -88,8 +75,8 @@ describe("a client that a function makes", function()
     },
   } do
     it("cannot be made, or can never be: " .. code .. ", with the reason", function()
-      for _, make in ipairs(makes) do
-        local result, message, told = client.new(make, nil, tell):use(number_of)
+      for _, one in ipairs(makes) do
+        local result, message, told = client.new(one, nil, tell):use(number_of)
         assert.same({ nil, code }, { result, told })
         assert.is_truthy(message:find("^" .. code .. ": no connection to the database: %w"), message)
       end
@@ -97,7 +84,6 @@ describe("a client that a function makes", function()
   end
 
   it("is asked for the time of the database when it is new, and after 5 seconds; one that is dead is closed", function()
-    local make, closed, close = maker()
     local now, asked, lives = 1000, {}, true
     local clients = client.new(make, close, function(one)
       table.insert(asked, one.number)
@@ -119,7 +105,6 @@ describe("a client that a function makes", function()
   end)
 
   it("that has come too late with a step is told the time, and asked again, three times", function()
-    local make = maker()
     local times, clients = {}, client.new(make, nil, tell, function() return 0 end)
     local function step(_, time)
       table.insert(times, time)
@@ -130,7 +115,6 @@ describe("a client that a function makes", function()
   end)
 
   it("is closed with the object", function()
-    local make, closed, close = maker()
     local clients = client.new(make, close, tell)
     clients:use(function()
       assert.equal(2, clients:use(number_of))
@@ -144,7 +128,6 @@ end)
 
 describe("a client that was given", function()
   it("is never closed, and has no successor", function()
-    local _, closed, close = maker()
     local clients = client.new({ number = 7 }, close, tell)
     assert.is_false(clients:renews())
     assert.equal(7, clients:use(number_of))

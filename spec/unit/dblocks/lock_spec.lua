@@ -31,91 +31,56 @@ local function scene(renews, kind, ...)
   return lock.new(locks, RESOURCE, kind, "mine", 5000), verbs, logged
 end
 
-describe("a release", function()
-  it("ends the lock", function()
-    local held, verbs = scene(false, "mutex", RELEASED)
-    assert.is_true(held:release())
-    fails("not_held", held:release())
-    fails("not_held", held:verify())
-    assert.same({ "leave" }, verbs)
-    assert.error_matches(function() held:unlock() end, "unlock: there is no lock:unlock(); call release", 1, true)
+-- Whether clients are renewed, the kind, the answers; then calls and their codes ("ok").
+for title, row in pairs{
+  ["a release ends the lock"] = { false, "mutex", { RELEASED }, "release ok", "release not_held", "verify not_held" },
+  ["a lock that is not there is lost when it is released"] = { false, "mutex", { LOST }, "release lost",
+    "release not_held" },
+  ["a release in doubt that is called again finds the lock, and releases it"] = { false, "mutex", { DOUBT, RELEASED },
+    "release in_doubt", "release ok", "release not_held" },
+  ["a release in doubt that is called again finds no lock: it is not told that it was lost"] = { false, "mutex",
+    { DOUBT, LOST }, "release in_doubt", "release in_doubt", "release not_held" },
+  ["a release in doubt that is repeated by another client, which finds no lock: the same"] = { true, "mutex",
+    { DOUBT, LOST }, "release in_doubt", "release not_held" },
+  ["a release that stays in doubt is given up, and may be called again"] = { true, "mutex", { DOUBT },
+    "release in_doubt", "release in_doubt" },
+  ["a release that is refused may be called again"] = { true, "read", { REFUSED, RELEASED }, "release refused",
+    "release ok" },
+  ["a question whose answer is lost has changed nothing"] = { false, "mutex", { DOUBT, HELD }, "verify unreachable",
+    "verify ok" },
+  ["a downgrade that was refused leaves a writer"] = { false, "write", { REFUSED, HELD }, "downgrade refused",
+    "kind write", "downgrade ok", "kind read" },
+  ["a downgrade of a lock that is not there is told that it was lost"] = { false, "write", { LOST }, "downgrade lost" },
+} do
+  it(title, function()
+    local held, verbs = scene(row[1], row[2], (table.unpack or unpack)(row[3]))
+    for i = 4, #row do
+      local call, code = row[i]:match "(%S+) (%S+)"
+      local count = #verbs
+      if call == "kind" then
+        assert.equal(code, held.kind)
+      elseif code == "ok" then
+        assert.is_true(held[call](held))
+      else
+        fails(code, held[call](held))
+      end
+      if code == "not_held" then assert.equal(count, #verbs) end
+    end
   end)
+end
 
-  it("of a lock that is not there is told that it was lost", function()
-    local held = scene(false, "mutex", LOST)
-    fails("lost", held:release())
-    fails("not_held", held:release())
-  end)
-
-  it("in doubt that is called again finds the lock, and releases it", function()
-    local held = scene(false, "mutex", DOUBT, RELEASED)
-    fails("in_doubt", held:release())
-    assert.is_true(held:release())
-    fails("not_held", held:release())
-  end)
-
-  it("in doubt that is called again finds no lock: it is not told that it was lost", function()
-    local held = scene(false, "mutex", DOUBT, LOST)
-    fails("in_doubt", held:release())
-    fails("in_doubt", held:release())
-    fails("not_held", held:release())
-  end)
-
-  it("in doubt is repeated by another client, which finds no lock: the same", function()
-    local held, verbs = scene(true, "mutex", DOUBT, LOST)
-    fails("in_doubt", held:release())
-    fails("not_held", held:release())
-    assert.same({ "leave", "leave" }, verbs)
-  end)
-
-  it("that stays in doubt is given up, and may be called again", function()
-    local held, verbs = scene(true, "mutex", DOUBT)
-    fails("in_doubt", held:release())
-    local count = #verbs
-    assert.is_true(count > 2, count .. " steps")
-    fails("in_doubt", held:release())
-    assert.is_true(#verbs > count)
-  end)
-
-  it("that is refused may be called again", function()
-    local held = scene(true, "read", REFUSED, RELEASED)
-    fails("refused", held:release())
-    assert.is_true(held:release())
-  end)
+it("a lock has no unlock(), and says what to call", function()
+  local held = scene(false, "mutex", RELEASED)
+  assert.error_matches(function() held:unlock() end, "unlock: there is no lock:unlock(); call release", 1, true)
 end)
 
-describe("a question whose answer is lost", function()
-  it("has changed nothing: unreachable", function()
-    local held = scene(false, "mutex", DOUBT, HELD)
-    fails("unreachable", held:verify())
-    assert.is_true(held:verify())
-  end)
-end)
-
-describe("a downgrade", function()
-  it("that was refused leaves a writer", function()
-    local held = scene(false, "write", REFUSED, HELD)
-    fails("refused", held:downgrade())
-    assert.equal("write", held.kind)
-    assert.is_true(held:downgrade())
-    assert.equal("read", held.kind)
-  end)
-
-  it("of a lock that is not there is told that it was lost", function()
-    local held = scene(false, "write", LOST)
-    fails("lost", held:downgrade())
-  end)
-end)
-
-describe("the end of a lock's scope", function()
-  it("releases it, and logs what it cannot return", function()
-    local held, verbs, logged = scene(false, "mutex", REFUSED, RELEASED)
-    local close = getmetatable(held).__close
-    close(held)
-    assert.same({ "refused: no" }, logged)
-    close(held)
-    close(held)
-    assert.same({ "leave", "leave" }, verbs)
-    assert.equal(1, #logged)
-  end)
+it("the end of a lock's scope releases it, and logs what it cannot return", function()
+  local held, verbs, logged = scene(false, "mutex", REFUSED, RELEASED)
+  local close = getmetatable(held).__close
+  close(held)
+  assert.same({ "refused: no" }, logged)
+  close(held)
+  close(held)
+  assert.same({ "leave", "leave" }, verbs)
+  assert.equal(1, #logged)
 end)

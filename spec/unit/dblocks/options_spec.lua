@@ -21,9 +21,8 @@ local function raises(words, fn, ...)
 end
 
 describe("a bad name", function()
-  for what, name in pairs{ empty = "", long = ("x"):rep(65), quote = "a'b", space = "a b", comma = "a,b", brace = "{a}",
-                           NUL = "a\0b", newline = "a\n", letter = "ä", slash = "a/b", percent = "a%b" } do
-    it(("(%s) raises an error that names it"):format(what), function()
+  it("raises an error that names it", function()
+    for _, name in ipairs{ "", ("x"):rep(65), "a'b", "a b", "a,b", "{a}", "a\0b", "a\n", "ä", "a/b", "a%b" } do
       raises("mutex: the type must be", locks.mutex, locks, name, 1)
       raises("rwlock: the id must be", locks.rwlock, locks, "job", name)
       local mutex = locks:mutex("job", 1)
@@ -31,8 +30,8 @@ describe("a bad name", function()
       raises("break_lock: the ticket must be", locks.break_lock, locks, "job", 1, name)
       raises("list: option type must be", locks.list, locks, { type = name })
       raises("redis: option name must be", dblocks.redis, connect, { name = name })
-    end)
-  end
+    end
+  end)
 
   it("of another kind raises one, too, but whole numbers are their digits", function()
     for id, digits in pairs{ [7] = "7", [-1 * 0.0] = "0", [2 ^ 40] = "1099511627776" } do
@@ -45,20 +44,12 @@ describe("a bad name", function()
     raises("mutex: the id must be", locks.mutex, locks, "job")
   end)
 
-  it("of a ticket is also the one of all readers", function()
+  it("is also the ticket of all readers, or the name of a client that leaves a ticket no digits", function()
     local mutex = locks:mutex("job", 1)
     raises('a ticket other than "readers"', mutex.acquire, mutex, { ticket = "readers" })
-  end)
-
-  it("of a client is one that leaves no room for the digits of a ticket", function()
     raises("redis: option name must be at most 47 bytes", dblocks.redis, connect, { name = ("x"):rep(48) })
     assert.equal(64, #ticket.new(("x"):rep(47)))
   end)
-end)
-
-it("a dot in place of a colon raises an error that says so", function()
-  raises("mutex: must be called with a colon, locks:mutex", locks.mutex, "job", 1)
-  raises("rwlock: must be called with a colon", locks.rwlock, "job", 1)
 end)
 
 describe("a bad option", function()
@@ -74,6 +65,7 @@ describe("a bad option", function()
     raises('redis: unknown option "tabel"', dblocks.redis, connect, { tabel = "x" })
     raises("redis: a client, or a function that returns one, must be given", dblocks.redis, nil)
     raises("acquire: options must be a table", mutex.acquire, mutex, 5)
+    raises("mutex: must be called with a colon, locks:mutex", locks.mutex, "job", 1)
   end)
 
   it("is one that comes after the function, and a bad call is one that only another object has", function()
@@ -96,13 +88,11 @@ describe("a bad option", function()
   end)
 end)
 
-describe("a ticket", function()
-  it("begins with the program, the host and the process, in characters that tickets have", function()
-    local name = ticket.name()
-    assert.is_truthy(name:find "^[%w_.+-]+@[%w_.+-]+:%d+$", name)
-    assert.is_true(#name <= 47)
-    assert.is_not.equal(ticket.new(name), ticket.new(name))
-  end)
+it("a ticket begins with the program, the host and the process, in characters that tickets have", function()
+  local name = ticket.name()
+  assert.is_truthy(name:find "^[%w_.+-]+@[%w_.+-]+:%d+$", name)
+  assert.is_true(#name <= 47)
+  assert.is_not.equal(ticket.new(name), ticket.new(name))
 end)
 
 it("nobody was asked for any of these", function()
