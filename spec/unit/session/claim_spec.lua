@@ -7,7 +7,7 @@ local Peer = require "spec.support.peer"
 local rwlocks = require "spec.unit.locks.rwlock_scene"
 local scene = require "spec.unit.session.claim_scene"
 
-local NO_QUEUE, DENIED, LOCKED = scene.NO_QUEUE, scene.DENIED, scene.LOCKED
+local DENIED, LOCKED = scene.DENIED, scene.LOCKED
 local claiming, assert_free, assert_taken = scene.claiming, scene.assert_free, scene.assert_taken
 
 describe("a claim", function ()
@@ -63,17 +63,6 @@ describe("a claim", function ()
         peer.holder:silent()
         assert.are_not.equal(claim.tag, assert_free(peer).tag)
       end
-    end)
-
-    it("is UNDOING when a look fails, after the declare: deleted elsewhere, its name kept until then", function ()
-      local op, claim = claiming(peer)
-      peer.holder:declared(claim.channel, "images-1-B")
-      peer.holder:refuse(claim.channel, 404, NO_QUEUE, "queue.declare")
-      peer:failed(op, "contended")
-      local channel = scene.undoes(peer)
-      assert_taken(peer)
-      peer.holder:deleted(channel)
-      assert.equal(channel, assert_free(peer).channel)
     end)
 
     it("is UNDOING when the channel is closed for no request of ours, even before declare-ok", function ()

@@ -70,12 +70,6 @@ describe("a passive probe", function ()
     end
   end)
 
-  it("of A is answered with 404 in other words: unavailable, not absent", function ()
-    local op = passively(0)
-    serve({ ["images-1-A"] = { 404, "NOT_FOUND - home node 'rabbit@b' of durable queue 'q' is down" } })
-    peer:failed(op, "unavailable", "1 of 1 slots", "node down")
-  end)
-
   describe("in place of publishing", function ()
     it("takes over, when an alarm begins, what was not answered yet", function ()
       local op = peer:semaphore("images"):acquire(0)
@@ -133,18 +127,9 @@ describe("a passive probe", function ()
       peer.prober:silent()
     end)
 
-    it("is denied as well, or not used by who publishes only: refused", function ()
+    it("is not used by who publishes only: refused", function ()
       peer:failed(denied{ probe = "publish" }, "refused", "write access")
       peer.holder:silent()
-      open()
-      local op, states = denied(), {}
-      for slot = 1, 16 do
-        for _, half in ipairs{ "A", "B" } do
-          states[("images-%d-%s"):format(slot, half)] = { 403, "ACCESS_REFUSED - configure" }
-        end
-      end
-      serve(states)
-      peer:failed(op, "refused", "configure")
     end)
   end)
 end)

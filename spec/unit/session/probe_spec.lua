@@ -97,17 +97,6 @@ describe("a probe", function ()
     end
   end)
 
-  it("decides nothing when its channel is closed, and the next opens another, tags anew, ids not", function ()
-    local op, probes = ask(peer)
-    peer.prober:answer({ probes[1], probes[2] }, {})
-    peer.prober:refuse(probes[1].channel, 541, "INTERNAL_ERROR")
-    peer:failed(op, "unreachable", "INTERNAL_ERROR")
-    local again, more = ask(peer)
-    assert.same({ 1, "33" }, { more[1].tag, more[1].id })
-    peer.prober:answer(more, { "images-1-A" })
-    assert.equal("1 A", seen(peer, again))
-  end)
-
   -- As by RabbitMQ, where it goes to a quorum queue without a leader. What comes later on that channel waits, too.
   it("that is not answered in time keeps nobody waiting who asks later; the next goes by another channel", function ()
     local op, probes = ask(peer)

@@ -124,11 +124,4 @@ describe("channels", function ()
       assert.equal("suspect", select(3, lock:held()))
     end)
   end)
-
-  it("closed by an answer that was not asked for bring the link down: protocol", function ()
-    local lock, held = peer:acquire("images")
-    peer.holder:send{ channel = held.channel, method = "channel.close-ok" }
-    assert.equal("down", peer.holder:state())
-    assert.equal("lost", select(3, lock:held()))
-  end)
 end)

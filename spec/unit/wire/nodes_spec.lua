@@ -3,7 +3,6 @@
 
 -- Several nodes of one cluster: which one is tried when, for how long, and what ends an attempt.
 local Peer = require "spec.support.peer"
-local core = require "amqplocks.core"
 local deciders = require "spec.support.deciders"
 
 teardown(deciders.remove)
@@ -233,56 +232,6 @@ describe("a list of nodes", function ()
   end)
 end)
 
-describe("an address that is asked for before each connection", function ()
-  local settings = { url = "amqp://me:first@a", rotates = true, addressed = true, heartbeat = 60 }
-  local peer
-
-  before_each(function () peer = Peer.new(settings) end)
-
-  local function readdress(link, url) return peer.session:readdress(link.role, { url = url, heartbeat = 60 }) end
-
-  local function password(link)
-    link:attach()
-    link:expect("protocol header")
-    link:send(link.start())
-    return link:expect("connection.start-ok").response:match("^%z%Z*%z(%Z*)$")
-  end
-
-  it("is that of the session first, and then what was told", function ()
-    local op = peer.session:open()
-    assert.is_false(peer.session:lacks_address("holder"))
-    assert.equal("first", password(peer.holder))
-    peer.holder:send{ channel = 0, method = "connection.close", reply_code = 403, reply_text = "ACCESS_REFUSED" }
-    peer:failed(op, "auth")
-    peer:pass(5)
-    peer.session:open()
-    assert.is_true(peer.session:lacks_address("holder"))
-    assert.is_true(readdress(peer.holder, "amqp://me:second@a"))
-    assert.is_false(peer.session:lacks_address("holder"))
-    assert.equal("second", password(peer.holder))
-  end)
-
-  it("is the prober's own affair", function ()
-    peer.session:open()
-    peer.holder:handshake()
-    peer:semaphore("images"):acquire(0)
-    assert.is_true(peer.session:lacks_address("prober"))
-    assert.is_true(readdress(peer.prober, "amqp://me:second@a"))
-    assert.equal("second", password(peer.prober))
-  end)
-
-  it("that is none is why there is no connection; another virtual host is none", function ()
-    peer.session:open()
-    peer.session:fail("holder", "unreachable", "connection refused")
-    peer:pass(5)
-    local op = peer.session:open()
-    assert.same({ nil, 'the password in the URL holds a "#": write it as %23', "url" },
-      { readdress(peer.holder, "amqp://me:#@a") })
-    assert.equal("url", select(3, readdress(peer.prober, "amqp://a/other")))
-    peer.session:fail("holder", "url", "it threw")
-    peer:failed(op, "url", "it threw")
-  end)end)
-
 -- The transport tells the addresses of a name before it connects.
 describe("a name with several addresses", function ()
   local ONE, TWO, THREE = "192.0.2.1", "192.0.2.2", "2001:db8::3"
@@ -346,14 +295,6 @@ describe("a name with several addresses", function ()
     assert.is_false(peer.holder:due())
   end)
 
-  it("leads to a broker that was replaced by one of another cluster, as with one address", function ()
-    local peer = begun{ url = "amqp://name" }
-    opens(peer, peer.holder, ONE, ALL, "rabbit@one")
-    local op = cut(peer)
-    opens(peer, peer.holder, TWO, ALL, "rabbit@two")
-    assert.is_true(peer:result(op) ~= nil)
-  end)
-
   it("is a failure of its host if it holds no address", function ()
     for _, addresses in ipairs{ {}, { { addr = ONE } }, { ("1"):rep(100) } } do
       local peer, op = begun{ url = "amqp://name" }
@@ -362,26 +303,6 @@ describe("a name with several addresses", function ()
       assert.is_false(peer.holder:due())
     end
   end)
-
-  it("is none that is an address itself", function ()
-    for _, url in ipairs{ "amqp://192.0.2.1", "amqp://[2001:db8::3]" } do
-      local peer = begun{ url = url }
-      assert.is_nil(peer.session:unresolved("holder"))
-    end
-  end)
-end)
-
-it("a native session whose address is asked for before each connection does not connect before it is told", function ()
-  local session = core.native{ url = "amqp://127.0.0.1:1", rotates = true, timeout = 5 }
-  local op = session:open()
-  for _ = 1, 3 do
-    session:wait(op)
-    assert.is_false(op:done())
-    assert.is_true(session:lacks_address("holder"))
-  end
-  assert.is_true(session:readdress("holder", { url = "amqp://127.0.0.1:1" }))
-  while not op:done() do session:wait(op) end
-  assert.equal("unreachable", select(3, op:result()))
 end)
 
 it("another node is tried after a failure that may be the node's own, and after no other", function ()
