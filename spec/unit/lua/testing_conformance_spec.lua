@@ -2,7 +2,7 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- The table of the answers that clients get, on the fake; spec/broker/testing_conformance_spec has it on a real broker.
-local conformance = require "spec.support.testing_table"
+local conformance = require "spec.support.testing_rows"
 local testing = require "amqplocks.testing"
 
 describe("amqplocks.testing, as a real broker:", function()

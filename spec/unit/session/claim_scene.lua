@@ -4,7 +4,6 @@
 --- Claims on slot 1 of "images", its only one, made by acquires: for claim*_spec.
 local scene = {}
 
-scene.NO_QUEUE = "NOT_FOUND - no queue 'images-1-A' in vhost '/'"
 scene.DENIED = "ACCESS_REFUSED - access refused"
 scene.LOCKED = "RESOURCE_LOCKED - cannot obtain exclusive access"
 
