@@ -36,18 +36,49 @@ end
 local MINE = { "mine", 5000 }
 local HELD, BUSY, RELEASED, LOST = { "held", 5000 }, { "busy", "other" }, { "released" }, { "lost" }
 
-describe("an acquire", function()
-  it("takes one step if nobody holds the lock", function()
-    for verb, step in pairs{ read = "read", write = "wait" } do
-      local store, wait = scene(true, HELD)
-      assert.equal(5000, acquire(store, wait, verb, { timeout = 1 }))
-      assert.same({ step }, store.verbs)
+-- Whether clients are renewed, the verb, the options, the answers, of which the last one is for ever; then the fence, or
+-- the code and words of the message; then the steps.
+local OWN = { timeout = 60, ticket = "mine" }
+for title, row in pairs{
+  ["a reader takes one step if nobody holds the lock"] = { true, "read", { timeout = 1 }, { HELD }, 5000, "read" },
+  ["a writer that may wait takes one step, too"] = { true, "write", { timeout = 1 }, { HELD }, 5000, "wait" },
+  ["a writer that tries takes one step, too"] = { true, "write", { timeout = 0 }, { HELD }, 5000, "write" },
+  ["a step whose answer was lost is repeated over another connection until it is known what it did"] = { true, "write",
+    { timeout = 60 }, { DOUBT, DOWN, DOWN, CONTENDED, HELD }, 5000, "wait wait wait wait wait" },
+  ["a step that was contended is repeated over the connection that was given"] = { false, "write", { timeout = 60 },
+    { CONTENDED, CONTENDED, HELD }, 5000, "wait wait wait" },
+  ["a step that nobody has executed makes the acquire unreachable"] = { true, "write", { timeout = 2, poll = 9 },
+    { DOWN }, "unreachable unreachable: down" },
+  ["a step whose answer was lost leaves it in doubt when others hold the lock to the end: it may be executed later"] = {
+    true, "read", { timeout = 5, poll = 9 }, { DOUBT, BUSY }, "in_doubt may be held, under the ticket mine: " },
+  ["a step whose answer was lost is not repeated without a function for connections"] = { false, "write",
+    { timeout = 60 }, { DOUBT }, "in_doubt in_doubt: job 1 may be held, under the ticket mine: cut", "wait verify" },
+  ["a step in doubt does not release what a writer's own ticket may hold from before"] = { false, "write", OWN,
+    { DOUBT }, "in_doubt under", "wait withdraw" },
+  ["a step in doubt does not release what a reader's own ticket may hold from before"] = { false, "read", OWN,
+    { DOUBT }, "in_doubt under", "read" },
+  ["a step whose answer was lost is what the ticket has"] = { true, "write", { timeout = 60 }, { DOUBT, MINE }, 5000,
+    "wait wait" },
+  ["an earlier lock of the caller's own ticket is taken over"] = { true, "write", OWN,
+    { DOUBT, MINE, LOST, MINE, { "held", 5001 } }, 5001, "wait wait adopt wait adopt" },
+  ["a step in doubt that was released after all is said to be"] = { false, "write", { timeout = 2 },
+    { DOUBT, HELD, RELEASED }, "in_doubt it was released" },
+} do
+  it(title, function()
+    local store, wait = scene(row[1], (table.unpack or unpack)(row[4]))
+    local result, message, code = acquire(store, wait, row[2], row[3])
+    if type(row[5]) == "number" then
+      assert.equal(row[5], result)
+    else
+      local expected, words = row[5]:match "^(%S+) (.*)"
+      assert.same({ nil, expected }, { result, code })
+      assert.is_truthy(message:find(words, 1, true), message)
     end
-    local store, wait = scene(true, HELD)
-    assert.equal(5000, acquire(store, wait, "write", { timeout = 0 }))
-    assert.same({ "write" }, store.verbs)
+    if row[6] then assert.equal(row[6], table.concat(store.verbs, " ")) end
   end)
+end
 
+describe("an acquire", function()
   it("fails in doubt as long as an earlier one of its ticket may still be executed, then as it fails", function()
     local store, wait = scene(false, DOUBT, BUSY)
     local function code() return select(3, acquire(store, wait, "write", { timeout = 0, ticket = "mine" })) end
@@ -59,89 +90,32 @@ describe("an acquire", function()
     assert.same({ "in_doubt", "busy" }, { code(), code() })
   end)
 
-  it("polls, and withdraws when its time is over", function()
-    local store, wait = scene(true, BUSY)
-    local result, message, code = acquire(store, wait, "write", { timeout = 10, poll = 1 })
-    assert.is_nil(result)
-    assert.same({ "timeout: after 10 seconds job 1 is held by other", "timeout" }, { message, code })
-    assert.equal(110, wait.time)
-    assert.equal("withdraw", table.remove(store.verbs))
-    for _, verb in ipairs(store.verbs) do assert.equal("wait", verb) end
-    for _, seconds in ipairs(wait.slept) do assert.is_true(seconds <= 1.5) end
-    assert.is_true(#store.verbs >= 7, #store.verbs .. " steps")
-  end)
-
-  it("of a writer says at least every 3 seconds that it waits, however rare its polls", function()
-    local store, wait = scene(true, BUSY)
-    acquire(store, wait, "write", { timeout = 60, poll = 3600 })
-    for _, seconds in ipairs(wait.slept) do assert.is_true(seconds <= 3) end
-    store, wait = scene(true, BUSY)
-    acquire(store, wait, "read", { timeout = 60, poll = 3600 })
-    assert.same({ 60 }, wait.slept)
-    assert.same({ "read", "read" }, store.verbs)
-  end)
-
-  it("withdraws after an error in on_wait, which comes out", function()
-    local store, wait = scene(true, BUSY)
-    local fine, problem = pcall(acquire, store, wait, "write", { on_wait = function() error("enough", 0) end })
-    assert.same({ false, "enough" }, { fine, problem })
-    assert.same({ "wait", "withdraw" }, store.verbs)
-  end)
-end)
-
-describe("a step whose answer was lost", function()
-  it("is repeated over another connection until it is known what it did", function()
-    local store, wait = scene(true, DOUBT, DOWN, DOWN, CONTENDED, HELD)
-    assert.equal(5000, acquire(store, wait, "write", { timeout = 60 }))
-    assert.equal(5, #store.verbs)
-    for i = 2, 4 do assert.is_true(wait.slept[i] >= wait.slept[i - 1] * 0.5) end
-  end)
-
-  it("is repeated over the connection that was given, if it was contended", function()
-    local store, wait = scene(false, CONTENDED, CONTENDED, HELD)
-    assert.equal(5000, acquire(store, wait, "write", { timeout = 60 }))
-    assert.equal(3, #store.verbs)
-  end)
-
-  it("leaves the acquire in doubt when others hold the lock until the end: it may be executed later", function()
-    local store, wait = scene(true, DOUBT, BUSY)
-    local result, message, code = acquire(store, wait, "read", { timeout = 5 })
-    assert.is_nil(result)
-    assert.equal("in_doubt", code)
-    assert.is_truthy(message:find("may be held, under the ticket mine: ", 1, true))
-    assert.equal("withdraw", store.verbs[#store.verbs])
-  end)
-
-  it("is undone after an error in on_wait: nobody is told the ticket", function()
-    for reason, verbs in pairs{ ["in_doubt: "] = { "read", "verify", "withdraw" },
-                               ["is held by"] = { "read", "read", "verify", "withdraw" } } do
-      local store, wait = scene(true, DOUBT, BUSY)
-      local fine, problem = pcall(acquire, store, wait, "read", { on_wait = function(_, why)
-        if why:find(reason, 1, true) then error("enough", 0) end
-      end })
-      assert.same({ false, "enough" }, { fine, problem })
-      assert.same(verbs, store.verbs)
+  it("polls, and withdraws when its time is over; a writer says at least every 3 seconds that it waits", function()
+    for _, row in ipairs{ { "write", 1, 1.5, 8 }, { "write", 3600, 3, 4 }, { "read", 3600, 10, 2 } } do
+      local store, wait = scene(true, BUSY)
+      local result, message, code = acquire(store, wait, row[1], { timeout = 10, poll = row[2] })
+      assert.is_nil(result)
+      assert.same({ "timeout: after 10 seconds job 1 is held by other", "timeout" }, { message, code })
+      assert.equal(110, wait.time)
+      assert.equal(row[1] == "write" and "withdraw" or "read", store.verbs[#store.verbs])
+      for _, seconds in ipairs(wait.slept) do assert.is_true(seconds <= row[3]) end
+      assert.is_true(#store.verbs >= row[4], #store.verbs .. " steps")
     end
   end)
 
-  it("is not repeated without a function for connections", function()
-    local store, wait = scene(false, DOUBT)
-    local _, message, code = acquire(store, wait, "write", { timeout = 60 })
-    assert.equal("in_doubt", code)
-    assert.is_truthy(message:find("^in_doubt: job 1 may be held, under the ticket mine: cut"), message)
-    assert.same({ "wait", "verify" }, store.verbs)
+  it("undoes its steps after an error in on_wait, which comes out: nobody is told the ticket", function()
+    for _, row in ipairs{ { "write", "is held by", { BUSY }, "wait withdraw" },
+      { "read", "in_doubt: ", { DOUBT, BUSY }, "read verify withdraw" },
+      { "read", "is held by", { DOUBT, BUSY }, "read read verify withdraw" } } do
+      local store, wait = scene(true, (table.unpack or unpack)(row[3]))
+      assert.same({ false, "enough" }, { pcall(acquire, store, wait, row[1], { on_wait = function(_, why)
+        if why:find(row[2], 1, true) then error("enough", 0) end
+      end }) })
+      assert.equal(row[4], table.concat(store.verbs, " "))
+    end
   end)
 
-  it("does not release what the caller's own ticket may hold from before", function()
-    local store, wait = scene(false, DOUBT)
-    assert.equal("in_doubt", select(3, acquire(store, wait, "write", { timeout = 60, ticket = "mine" })))
-    assert.same({ "wait", "withdraw" }, store.verbs)
-    store, wait = scene(false, DOUBT)
-    assert.equal("in_doubt", select(3, acquire(store, wait, "read", { timeout = 60, ticket = "mine" })))
-    assert.same({ "read" }, store.verbs)
-  end)
-
-  it("is told to on_wait and, once, to the log", function()
+  it("tells on_wait of steps that fail and, once, the log", function()
     local store, wait = scene(true, DOWN, DOWN, BUSY, HELD)
     local told, logged = {}, {}
     function wait.log(level, message) table.insert(logged, level .. " " .. message) end
@@ -151,17 +125,9 @@ describe("a step whose answer was lost", function()
     assert.same({ "unreachable: down", "unreachable: down", "job 1 is held by other" }, told)
   end)
 
-  it("is what the ticket has: the lock, or, of the caller's own ticket, an earlier one that is taken over", function()
-    local store, wait = scene(true, DOUBT, MINE)
-    assert.equal(5000, acquire(store, wait, "write", { timeout = 60 }))
-    store, wait = scene(true, DOUBT, MINE, LOST, MINE, { "held", 5001 })
-    assert.equal(5001, acquire(store, wait, "write", { timeout = 60, ticket = "mine" }))
-    assert.same({ "wait", "wait", "adopt", "wait", "adopt" }, store.verbs)
-  end)
-
   -- Lua 5.1 cannot catch an error of a function that may yield.
   local protected_it = require("dblocks.clock").protected == pcall and it or pending
-  protected_it("is told when sleep raises an error then, and otherwise the error comes out", function()
+  protected_it("in doubt tells it when sleep raises an error, and otherwise the error comes out", function()
     for first, second in pairs{ [DOUBT] = BUSY, [BUSY] = DOUBT } do
       local store, wait = scene(true, first, second)
       local sleep = wait.sleep
@@ -177,14 +143,5 @@ describe("a step whose answer was lost", function()
     function wait.sleep() error("aborted", 0) end
     assert.same({ false, "aborted" }, { pcall(acquire, store, wait, "write", {}) })
     assert.same({ "wait", "withdraw" }, store.verbs)
-  end)
-
-  it("that was released after all is said to be", function()
-    local store, wait = scene(false, DOUBT, HELD, RELEASED)
-    local _, message = acquire(store, wait, "write", { timeout = 2 })
-    assert.is_truthy(message:find("it was released", 1, true))
-    store, wait = scene(false, DOUBT, LOST)
-    _, message = acquire(store, wait, "write", { timeout = 2 })
-    assert.is_falsy(message:find("it was released", 1, true))
   end)
 end)
