@@ -36,8 +36,8 @@ end
 local MINE = { "mine", 5000 }
 local HELD, BUSY, RELEASED, LOST = { "held", 5000 }, { "busy", "other" }, { "released" }, { "lost" }
 
--- Whether clients are renewed, the verb, the options, the answers, of which the last one is for ever; then the fence, or
--- the code and words of the message; then the steps.
+-- Whether clients are renewed, the verb, the options, the answers, of which the last one is for ever; then the fence,
+-- or the code and words of the message; then the steps.
 local OWN = { timeout = 60, ticket = "mine" }
 for title, row in pairs{
   ["a reader takes one step if nobody holds the lock"] = { true, "read", { timeout = 1 }, { HELD }, 5000, "read" },

@@ -74,17 +74,6 @@ describe("a session that asks by another one's prober", function ()
     op = borrower:semaphore("sounds"):acquire(60)
     borrower:failed(op, "closed") -- nobody will ever connect this prober again
   end)
-
-  it("asks on its own holder while the broker reads no publishers", function ()
-    local op = borrower:semaphore("images"):acquire(0)
-    owner.prober:probes()
-    owner.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
-    local channel = borrower.holder:expect("channel.open").channel
-    borrower.holder:send{ channel = channel, method = "channel.open-ok" }
-    borrower.holder:expect("queue.declare", { channel = channel, queue = "images-1-A", passive = true })
-    assert.equal("holder", op:awaits())
-    owner.holder:silent()
-  end)
 end)
 
 describe("a session that is shared", function ()
