@@ -7,8 +7,6 @@ local testing = require "amqplocks.testing"
 
 local NAMES = { "a", "b", "c" }
 
-local closing_it = coroutine.close and it or pending
-
 describe("several locks", function()
   local world, conn, rival
 
@@ -74,58 +72,21 @@ describe("several locks", function()
     return was_reached and at or nil
   end
 
-  it("are all released, or none, at whatever instruction of the release an interrupt comes", function()
-    local at, count = 0
-    repeat
-      local locks = assert(all(conn):acquire{ timeout = 0 })
-      at = interrupt(at + 1, locks.release, locks)
-      count = free()
-      assert.is_true(count == 3 or count == 0, (at or "end") .. ": " .. count)
-      if count == 0 then assert.is_true(locks:release()) end
-    until not at
-    assert.equal(3, count)
-  end)
-
-  it("are all released at the end of a scope, at whatever instruction of it an interrupt comes", function()
-    local at = 0
-    repeat
-      local locks = assert(all(conn):acquire{ timeout = 0 })
-      local close = getmetatable(locks).__close
-      at = interrupt(at + 1, close, locks)
-      if free() == 0 then close(locks) end -- before its first call
-      assert.equal(3, free(), at)
-    until not at
-  end)
-
-  -- Each lock has to be asked for before its caller gets it, as after late answers.
-  closing_it("are released if the coroutine is closed while one is asked for, before its caller has them", function()
-    local driver, step = conn._driver, nil
-    local wait, expect = driver.wait, driver.losses.expect
-    function driver.wait(operation)
-      if operation.entry.what == "verify" then step() end
-      wait(operation)
-    end
-    function driver.losses.expect(self, lock)
-      lock._core.state.is_suspect = true
-      expect(self, lock)
-    end
-    for steps, acquire in pairs{
-      [3] = function() return conn:semaphore("slots"):acquire{ count = 3, timeout = 0 } end,
-      [5] = function() return all(conn):acquire{ timeout = 0 } end,
-    } do
-      for n = 1, steps do
-        step = coroutine.yield
-        local thread = coroutine.create(acquire)
-        for _ = 1, n do assert(coroutine.resume(thread)) end
-        assert.equal("suspended", coroutine.status(thread))
-        step = function() end
-        assert(coroutine.close(thread))
-        assert.equal(0, conn:stats().held, n)
-        assert.equal(3, free())
-      end
-      assert(acquire()):release()
-    end
-  end)
+  for how, is_scope in pairs{ ["by release, or none of them,"] = false, ["at the end of a scope"] = true } do
+    it(("are all released %s at whatever instruction an interrupt comes"):format(how), function()
+      local at, count = 0
+      repeat
+        local locks = assert(all(conn):acquire{ timeout = 0 })
+        local release = is_scope and getmetatable(locks).__close or locks.release
+        at = interrupt(at + 1, release, locks)
+        count = free()
+        assert.is_true(count == 3 or count == 0, (at or "end") .. ": " .. count)
+        if count == 0 then release(locks) end
+        assert.equal(3, free(), at)
+      until not at
+      assert.equal(3, count)
+    end)
+  end
 
   it("are released if on_lost raises errors: the first one is raised, when all are released", function()
     local told = 0
