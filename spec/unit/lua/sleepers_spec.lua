@@ -3,10 +3,7 @@
 
 -- Where coroutines wait for operations, and what happens to operations whose coroutine never returns.
 local Peer = require "spec.support.peer"
-local failing_close = require "spec.support.failing_close"
 local waiting = require "amqplocks.waiting.sleepers"
-
-local closing_it = coroutine.close and it or pending
 
 describe("a coroutine that waits for an operation", function()
   local peer, room, signals
@@ -45,15 +42,4 @@ describe("a coroutine that waits for an operation", function()
     end
     assert.equal(0, signals)
   end)
-
-  for how, wait_in in pairs { ["is closed"] = coroutine.yield,
-    ["is closed, and a driver's variable throws at that"] = failing_close(coroutine.yield, "it throws") } do
-    closing_it("waits no longer when it " .. how .. ", and the loop is told so", function()
-      events.wait = wait_in
-      local _, thread = wait()
-      assert.equal("suspended", coroutine.status(thread))
-      coroutine.close(thread)
-      assert.equal(1, signals)
-    end)
-  end
 end)
