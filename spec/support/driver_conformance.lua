@@ -236,7 +236,7 @@ return function(it, driver, run)
     other:close()
   end)
 
-  loop_it("closes a socket under one who reads it or writes to it, and does nothing more with it, and says so", function()
+  loop_it("closes a socket under one who reads it or writes to it, and does nothing more with it", function()
     local one, peer = connect()
     local reader = start(function() return one:read() end)
     sleep(0.02)

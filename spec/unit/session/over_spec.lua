@@ -5,18 +5,10 @@
 -- and no later than a second after its time. Before that another client would find the lock busy.
 local scene = require "spec.unit.locks.rwlock_scene"
 
-local TIMEOUT, MUTEX, DOOR = 5, "db-mutex", "db-writer"
+local TIMEOUT, MUTEX = 5, "db-mutex"
 
 describe("an operation that failed", function ()
   local peer
-
-  -- Its claim may not consume from what it has declared, and deletes that. Returns the channel on which.
-  local function is_refused(op, claim)
-    scene.reply(peer, claim, "declared")
-    peer.holder:refuse(claim.channel, 403, scene.DENIED, "basic.consume")
-    peer:failed(op, "refused")
-    return scene.deletes(peer, claim, peer.holder:opened())
-  end
 
   local function open(what, settings)
     local lock
@@ -24,9 +16,14 @@ describe("an operation that failed", function ()
     return lock
   end
 
+  -- Its claim may not consume from what it has declared, and deletes that. Returns the operation, the channel.
   local function tries()
     local op = open"mutex":acquire(0)
-    return op, is_refused(op, scene.claims(peer, MUTEX))
+    local claim = scene.claims(peer, MUTEX)
+    scene.reply(peer, claim, "declared")
+    peer.holder:refuse(claim.channel, 403, scene.DENIED, "basic.consume")
+    peer:failed(op, "refused")
+    return op, scene.deletes(peer, claim, peer.holder:opened())
   end
 
   local ends = {
@@ -58,30 +55,6 @@ describe("an operation that failed", function ()
       peer:pass(case.late - 0.01)
       assert.is_false(op:done())
       peer:pass(0.01)
-      assert.is_true(op:done())
-    end
-  end)
-
-  it("waits also for what it gave back before its last attempt; one that has its lock does not", function ()
-    for _, gets in ipairs{ false, true } do
-      local op = open"rwlock":read(60)
-      scene.looks(peer, DOOR, "free")
-      local first = scene.reader(peer)
-      scene.replies(peer, first, 1, 2)
-      peer.holder:refuse(first.channel, 405, scene.LOCKED, "queue.delete")
-      local channel = scene.deletes(peer, first, peer.holder:opened())
-      peer:pass(0.02)
-      scene.looks(peer, DOOR, "free")
-      local second = scene.reader(peer)
-      if gets then
-        scene.replies(peer, second)
-        assert.is_true(peer:result(op):held())
-      else
-        local other = is_refused(op, second)
-        peer.holder:deleted(other)
-        assert.is_false(op:done())
-      end
-      peer.holder:deleted(channel)
       assert.is_true(op:done())
     end
   end)

@@ -48,17 +48,6 @@ describe("a passive probe", function ()
 
   local function passively(timeout) return peer:semaphore("images", { probe = "passive" }):acquire(timeout) end
 
-  it("finds the free slot that a publishing one would", function ()
-    local op = passively(0)
-    local names = serve({ ["images-1-A"] = true, ["images-1-B"] = { 405, "RESOURCE_LOCKED - another's" },
-      ["images-2-A"] = true })
-    assert.equal(32, #names)
-    local claim = peer.holder:claim("images-2-B", "images-2-A")
-    peer.holder:grant(claim)
-    assert.is_true(peer:result(op):held())
-    assert.equal("nothing", peer.prober:next())
-  end)
-
   it("of B is answered with declared, 405, 404 in other words (held, never free), 403, or another code", function ()
     for code, with in pairs{ squatted = true, busy = { 405, "RESOURCE_LOCKED - cannot obtain exclusive access" },
       ["busy "] = { 404, "NOT_FOUND - home node of queue is down" },
