@@ -241,22 +241,20 @@ local function runs()
   return tonumber(first), tonumber(last) or tonumber(first)
 end
 
-describe("options by chance", function()
-  it("are taken, or refused by name", function()
-    local first, last = runs()
-    local conn
-    for run = first, last do
-      local random = Random.new(run)
-      local call = random:pick(CALLS)
-      local opts, words = options_for(call, random)
-      if (run - first) % RUNS_EACH == 0 then conn = connect() end
-      local trouble = judge(call, words, pcall(call.call, conn, opts))
-      if trouble then
-        local wrong = words and words ~= OUCH and "wrong: " .. table.concat(words, ", ") or "nothing is wrong"
-        error(("run %d: %s (%s) %s"):format(run, call.where, wrong, trouble), 0)
-      end
+it("options by chance are taken, or refused by name", function()
+  local first, last = runs()
+  local conn
+  for run = first, last do
+    local random = Random.new(run)
+    local call = random:pick(CALLS)
+    local opts, words = options_for(call, random)
+    if (run - first) % RUNS_EACH == 0 then conn = connect() end
+    local trouble = judge(call, words, pcall(call.call, conn, opts))
+    if trouble then
+      local wrong = words and words ~= OUCH and "wrong: " .. table.concat(words, ", ") or "nothing is wrong"
+      error(("run %d: %s (%s) %s"):format(run, call.where, wrong, trouble), 0)
     end
-  end)
+  end
 end)
 
 local function inherits(from) return setmetatable({}, { __index = from }) end

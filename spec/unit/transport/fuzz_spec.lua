@@ -24,14 +24,12 @@ describe("the corpus", function ()
   end
 end)
 
-describe("found by them", function ()
-  it("nobody connects for a session that was closed, whoever asks by its prober", function ()
-    local owner = Peer.open()
-    local borrower = owner:borrower()
-    owner.session:abort()
-    for _ = 1, 2 do
-      borrower:failed(borrower:semaphore("images"):acquire(5), "closed")
-      assert.is_false(owner.prober:wanted())
-    end
-  end)
+it("nobody connects for a session that was closed, whoever asks by its prober", function ()
+  local owner = Peer.open()
+  local borrower = owner:borrower()
+  owner.session:abort()
+  for _ = 1, 2 do
+    borrower:failed(borrower:semaphore("images"):acquire(5), "closed")
+    assert.is_false(owner.prober:wanted())
+  end
 end)

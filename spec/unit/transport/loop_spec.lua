@@ -38,11 +38,9 @@ describe("a session of a loop that has not looked for long", function()
   end)
 end)
 
-describe("a session that is told the time", function()
-  it("is none of a loop: nothing pumps it, or wants to know when to", function()
-    local session = Peer.new().session
-    for _, method in ipairs{ "pump", "wake" } do
-      assert.error_matches(function() session[method](session) end, "not a session of a loop", nil, true)
-    end
-  end)
+it("a session that is told the time is none of a loop: nothing pumps it, or wants to know when to", function()
+  local session = Peer.new().session
+  for _, method in ipairs{ "pump", "wake" } do
+    assert.error_matches(function() session[method](session) end, "not a session of a loop", nil, true)
+  end
 end)

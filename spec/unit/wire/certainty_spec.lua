@@ -23,19 +23,17 @@ local function pass(seconds)
   peer:pass(seconds)
 end
 
-describe("heartbeats", function ()
-  it("are sent at half the interval, on both links, when nothing else is", function ()
-    for _ = 1, 2 do
-      assert.equal(5, peer:tick())
-      pass(4.999)
-      for _, link in ipairs{ peer.holder, peer.prober } do link:silent() end
-      peer:pass(0.001)
-      for _, link in ipairs{ peer.holder, peer.prober } do
-        link:expect("heartbeat", { channel = 0 })
-        link:silent()
-      end
+it("heartbeats are sent at half the interval, on both links, when nothing else is", function ()
+  for _ = 1, 2 do
+    assert.equal(5, peer:tick())
+    pass(4.999)
+    for _, link in ipairs{ peer.holder, peer.prober } do link:silent() end
+    peer:pass(0.001)
+    for _, link in ipairs{ peer.holder, peer.prober } do
+      link:expect("heartbeat", { channel = 0 })
+      link:silent()
     end
-  end)
+  end
 end)
 
 describe("silence", function ()
@@ -72,22 +70,20 @@ describe("silence", function ()
   end)
 end)
 
-describe("the pulse", function ()
-  it("beats twice a heartbeat on a channel of its own while a lock is held, and is answered", function ()
-    local lock, claim = peer:acquire("images")
-    pass(5)
-    local channel = peer.holder:opened()
-    assert.are_not.equal(claim.channel, channel)
-    for _ = 1, 5 do
-      peer.holder:expect("basic.qos", { channel = channel, global = false })
-      peer.holder:silent()
-      peer.holder:send{ channel = channel, method = "basic.qos-ok" }
-      assert.is_true(lock:held())
-      pass(4.999)
-      peer.holder:silent()
-      peer:pass(0.001)
-    end
-  end)
+it("the pulse beats twice a heartbeat on a channel of its own while a lock is held, and is answered", function ()
+  local lock, claim = peer:acquire("images")
+  pass(5)
+  local channel = peer.holder:opened()
+  assert.are_not.equal(claim.channel, channel)
+  for _ = 1, 5 do
+    peer.holder:expect("basic.qos", { channel = channel, global = false })
+    peer.holder:silent()
+    peer.holder:send{ channel = channel, method = "basic.qos-ok" }
+    assert.is_true(lock:held())
+    pass(4.999)
+    peer.holder:silent()
+    peer:pass(0.001)
+  end
 end)
 
 describe("a lock", function ()
