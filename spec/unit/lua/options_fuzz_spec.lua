@@ -82,12 +82,6 @@ local CONNECT = {
   on_lost = kind({ false, nothing }, { true, 1 }),
   tls = kind({}, { {}, { verify = true }, true }), -- which is for amqps
 }
-local CONNECT_TLS = {
-  timeout = TIMEOUT, driver = kind({ "native" }, { "nginx" }),
-  tls = kind({ {}, { verify = true }, { verify = false, ca = "spec/none.pem", server_name = "x" } },
-    { { verify = "no" }, { verfy = true }, { 5 }, { ca = 5 }, { ca = "a\0b" }, { key = ("x"):rep(70000) }, true, 5 }),
-}
-
 local CALLS = {}
 
 -- `where`: what errors begin with. `is_lax`: false is as good as no options.
@@ -100,7 +94,6 @@ end
 
 -- Nobody listens there.
 add("connect", CONNECT, true, function(_, opts) return amqplocks.connect("amqp://127.0.0.1:1", opts) end)
-add("connect", CONNECT_TLS, true, function(_, opts) return amqplocks.connect("amqps://127.0.0.1:1", opts) end)
 
 for _, made in ipairs{ { "mutex", MUTEX }, { "semaphore", SEMAPHORE }, { "rwlock", RESOURCE }, { "admin", ADMIN },
   { "token_semaphore", { queue_type = QUEUE_TYPE } }, { "fast_mutex", {} } } do
@@ -148,7 +141,7 @@ for _, action in ipairs{ "create", "destroy", "revoke" } do on("mutex", { persis
 local function wrong_value(about, random)
   local draw = random:below(3)
   if draw == 1 then return random:pick(about.wrong) end
-  if draw == 2 or about == CONNECT_TLS.tls then return random:pick(about.texts) end -- which may be an empty table
+  if draw == 2 then return random:pick(about.texts) end
   return random:pick(WRONG)()
 end
 

@@ -113,20 +113,6 @@ describe("a lock", function ()
     assert.equal("suspect", code(lock))
   end)
 
-  it("is certain again after a later answer", function ()
-    local lock = held()
-    pass(4.5)
-    local channel = peer.holder:expect("channel.open").channel  -- at 1005 s
-    pass(15)
-    assert.equal("suspect", code(lock))
-    peer.holder:send{ channel = channel, method = "channel.open-ok" }
-    assert.is_true(lock:held())
-    pass(4.499)
-    assert.is_true(lock:held())
-    pass(0.001)
-    assert.equal("suspect", code(lock))
-  end)
-
   it("counts an answer for the oldest request that is open on its channel", function ()
     local lock, claim = held()
     pass(1.5)

@@ -275,14 +275,6 @@ describe("a name with several addresses", function ()
     opens(peer, peer.holder, "192.0.2.7", { "192.0.2.7", "192.0.2.8" })
   end)
 
-  it("has the prober where the holder is", function ()
-    local peer = begun{ url = "amqp://name" }
-    tries(peer, peer.holder, { ONE })
-    opens(peer, peer.holder, TWO)
-    peer:semaphore("images"):acquire(0)
-    opens(peer, peer.prober, TWO, { THREE, TWO, ONE })
-  end)
-
   it("divides the share of its host, less the time that the resolver took", function ()
     local peer = begun{ url = "amqp://name,192.0.2.9" }
     next_of(peer, peer.holder, { ONE, TWO }, 1)
@@ -293,15 +285,6 @@ describe("a name with several addresses", function ()
     assert.same({ 3, 1 }, { share, left })
     tries(peer, peer.holder, { "192.0.2.9" })
     assert.is_false(peer.holder:due())
-  end)
-
-  it("is a failure of its host if it holds no address", function ()
-    for _, addresses in ipairs{ {}, { { addr = ONE } }, { ("1"):rep(100) } } do
-      local peer, op = begun{ url = "amqp://name" }
-      peer.session:resolve("holder", addresses, 0)
-      peer:failed(op, "unreachable", "no address")
-      assert.is_false(peer.holder:due())
-    end
   end)
 end)
 

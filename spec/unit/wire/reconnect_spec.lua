@@ -98,13 +98,4 @@ describe("connecting anew", function ()
     assert.equal(asked, tried) -- each was told by an attempt of its own
     assert.is_true(tried < 33, tried .. " times in a minute")
   end)
-
-  it("keeps nobody beyond a deadline of its own", function ()
-    for _ = 1, 10 do fail() end
-    local op = peer:semaphore("images"):acquire(1)
-    assert_between(1, 1, peer:tick())
-    peer:pass(1)
-    peer:failed(op, "timeout")
-    assert.is_false(peer.holder:due())
-  end)
 end)
