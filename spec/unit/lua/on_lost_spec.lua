@@ -111,24 +111,6 @@ describe("on_lost", function()
     were_told(a, b)
   end)
 
-  it("may wait for its connection, and lose or release more: each is told of once, one after the other", function()
-    local a, b, c, is_inside = take "a", take "b", take "c", false
-    conn:on_lost(function(...)
-      assert.is_false(is_inside)
-      is_inside = true
-      tell(...)
-      if #told == 1 then
-        wait(function() lose(b) end)
-        for _, one in ipairs{ a, b } do assert.equal("lost", select(3, one:release())) end
-        lose(c)
-      end
-      is_inside = false
-    end)
-    wait(function() lose(a) end)
-    wait()
-    were_told(a, b, c)
-  end)
-
   it("may take itself away; another is told of what is left", function()
     local a, b = take "a", take "b"
     conn:on_lost(function(...)

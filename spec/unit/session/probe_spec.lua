@@ -49,13 +49,6 @@ describe("a probe", function ()
     assert.equal("1 A, 2 AB, 3 A, 4 B", seen(peer, op))
   end)
 
-  it("is there when it is returned and then nacked: only return and ack mean absent", function ()
-    local op, probes = ask(peer)
-    peer.prober:send(peer.prober.returned(probes[1]), peer.prober.nack(probes[1]))
-    peer.prober:answer({ unpack(probes, 2) }, {})
-    assert.equal("1 A", seen(peer, op))
-  end)
-
   it("is answered many at a time after some were answered alone, and once more", function ()
     local op, probes = ask(peer)
     local said = {}

@@ -84,20 +84,6 @@ describe("channels", function ()
     assert.is_true(lock:held())
   end)
 
-  it("are kept open for later, sixteen of them, and no more", function ()
-    local locks, claims, closed = {}, {}, 0
-    for i = 1, 20 do locks[i], claims[i] = peer:acquire("s" .. i) end
-    for i = 1, 20 do
-      release(locks[i], claims[i])
-      if peer.holder:next() == "channel.close" then
-        peer.holder:expect("channel.close", { channel = claims[i].channel })
-        closed = closed + 1
-      end
-      peer.holder:silent()
-    end
-    assert.equal(4, closed)
-  end)
-
   describe("all in use", function ()
     it("are a limit, told at once, and nothing is written", function ()
       peer = Peer.open(nil, { channel_max = 2 })

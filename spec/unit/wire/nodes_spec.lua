@@ -274,18 +274,6 @@ describe("a name with several addresses", function ()
     cut(peer)
     opens(peer, peer.holder, "192.0.2.7", { "192.0.2.7", "192.0.2.8" })
   end)
-
-  it("divides the share of its host, less the time that the resolver took", function ()
-    local peer = begun{ url = "amqp://name,192.0.2.9" }
-    next_of(peer, peer.holder, { ONE, TWO }, 1)
-    local _, _, share, _, left, name = peer.session:address("holder")
-    assert.same({ 1, 4, "name" }, { share, left, name })
-    tries(peer, peer.holder, { ONE, TWO })
-    _, _, share, _, left = peer.session:address("holder")
-    assert.same({ 3, 1 }, { share, left })
-    tries(peer, peer.holder, { "192.0.2.9" })
-    assert.is_false(peer.holder:due())
-  end)
 end)
 
 it("another node is tried after a failure that may be the node's own, and after no other", function ()

@@ -67,18 +67,6 @@ describe("connecting anew", function ()
     assert_between(FIRST / 2, FIRST, fail())
   end)
 
-  it("is one thing for the holder and another for the prober", function ()
-    for _ = 1, 10 do fail() end
-    assert.equal(0, peer.prober:pause())
-    await()
-    peer.holder:handshake()
-    peer:semaphore("images"):acquire(0)
-    assert.is_true(peer.prober:due())
-    peer.prober:attach()
-    peer.prober:down("connection refused")
-    assert_between(FIRST / 2, FIRST, peer.prober:pause())
-  end)
-
   it("happens few times however often somebody asks", function ()
     local sem, stop, asked, tried = peer:semaphore("images"), peer.now + 60, 0, 0
     while peer.now < stop do
