@@ -42,11 +42,6 @@ local LOCATIONS = {
   ["= /release"] = [[
     local lock = assert(locks():mutex("nginx", var.arg_id):try_acquire{ ticket = var.arg_ticket })
     say(lock:release())]],
-  ["= /with"] = [[
-    say(locks():rwlock("nginx", var.arg_id):with_write({ timeout = 20, poll = 0.01 }, function(lock)
-      ngx.sleep(0.005)
-      return lock:verify()
-    end))]],
   ["= /kept"] = [[
     say(kept():mutex("nginx", "kept"):with({ timeout = 60, poll = 0.01 }, function(lock) return lock:verify() end))]],
   ["= /list"] = "for _, entry in ipairs(locks():list()) do ngx.say(entry.kind, ' ', entry.ticket) end",
@@ -97,13 +92,6 @@ describe("in nginx", function()
     assert(lock:release())
     assert.equal("patient \n", body(waiting))
     assert(outside:break_lock("nginx", 2, "patient"))
-  end)
-
-  it("ten requests at a time have their turns", function()
-    local requests = {}
-    for i = 1, 10 do requests[i] = web:begin "/with?id=3" end
-    for _, request in ipairs(requests) do assert.equal("true true\n", body(request)) end
-    assert.same({}, dblocks.redis(redis.connect(server.address)):list())
   end)
 
   it("an object that is kept in a module serves one request after another, and ten at a time", function()

@@ -39,68 +39,56 @@ for _, level in ipairs{ "REPEATABLE READ", "SERIALIZABLE" } do
         ]]):format(scene.code(), statement)
       end,
     }
-
-    it("lets nobody in beside another, of four processes", function() sql.race(scene, statement) end)
   end)
 end
 
 -- SERIALIZABLE may refuse a statement because of others on other rows.
-describe("a serialization failure of SERIALIZABLE", function()
-  it("that comes again and again is not seen by the caller", function()
-    local one, other = connect(), connect()
-    assert(one:execute "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE")
-    assert(other:execute [[
-      CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$
-        BEGIN
-          IF current_setting('transaction_isolation') = 'serializable' THEN RAISE SQLSTATE '40001'; END IF;
-          RETURN coalesce(NEW, OLD);
-        END $$]])
-    assert(other:execute [[
-      CREATE TRIGGER fails BEFORE INSERT OR UPDATE OR DELETE ON mutexes FOR EACH ROW EXECUTE FUNCTION fail()]])
-    local locks = plain(one)
-    assert.is_true(assert(locks:mutex("a", 1):try_acquire()):release())
-    local first, second = assert(locks:rwlock("a", 1):try_read()), assert(locks:rwlock("a", 1):try_read())
-    assert.is_true(first:release() and second:release())
-    assert(other:execute "DROP FUNCTION fail CASCADE")
-  end)
+it("a serialization failure of SERIALIZABLE that comes again and again is not seen by the caller", function()
+  local one, other = connect(), connect()
+  assert(one:execute "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+  assert(other:execute [[
+    CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$
+      BEGIN
+        IF current_setting('transaction_isolation') = 'serializable' THEN RAISE SQLSTATE '40001'; END IF;
+        RETURN coalesce(NEW, OLD);
+      END $$]])
+  assert(other:execute [[
+    CREATE TRIGGER fails BEFORE INSERT OR UPDATE OR DELETE ON mutexes FOR EACH ROW EXECUTE FUNCTION fail()]])
+  local locks = plain(one)
+  assert.is_true(assert(locks:mutex("a", 1):try_acquire()):release())
+  local first, second = assert(locks:rwlock("a", 1):try_read()), assert(locks:rwlock("a", 1):try_read())
+  assert.is_true(first:release() and second:release())
+  assert(other:execute "DROP FUNCTION fail CASCADE")
 end)
 
-describe("a lock_timeout, however short,", function()
-  it("makes a step contended, and acquire waits on; a database that is not there is refused", function()
-    local function hasty()
-      local one = connect()
-      assert(one:execute "SET lock_timeout = '50ms'")
-      return one
-    end
-    local other = connect()
-    assert(other:execute "BEGIN")
-    assert(other:execute "INSERT INTO mutexes (resource_type, resource_id, ticket, acquired_at) VALUES ('a','1','x',1)")
-    fails("contended", dblocks.sql(hasty, options()):mutex("a", 1):try_acquire())
-    local pauses, sleep = 0, require "socket".sleep
-    local locks = dblocks.sql(hasty, options { sleep = function(seconds)
-      pauses = pauses + 1
-      if pauses == 2 then assert(other:execute "ROLLBACK") end
-      sleep(seconds)
-    end })
-    assert.is_true(assert(locks:mutex("a", 1):acquire { timeout = 60 }):release())
-    fails("refused", dblocks.sql(function()
-      return require("luasql.postgres").postgres():connect("nosuch", "nobody", nil, "127.0.0.1",
-        ("%d"):format(scene.port()))
-    end, options()):mutex("a", 1):acquire())
-  end)
-end)
-
-describe("a transaction in which an error came", function()
-  it("is in_transaction, too", function()
+it("a lock_timeout, however short makes a step contended, and acquire waits on", function()
+  local function hasty()
     local one = connect()
-    assert(one:execute "BEGIN")
-    assert.is_nil(one:execute "SELECT nonsense")
-    local locks = plain(one)
-    fails.each("in_transaction", locks)
-    fails("in_transaction", locks:setup())
-    assert(one:execute "ROLLBACK")
-    assert.is_true(assert(locks:mutex("a", 1):try_acquire()):release())
-  end)
+    assert(one:execute "SET lock_timeout = '50ms'")
+    return one
+  end
+  local other = connect()
+  assert(other:execute "BEGIN")
+  assert(other:execute "INSERT INTO mutexes (resource_type, resource_id, ticket, acquired_at) VALUES ('a','1','x',1)")
+  fails("contended", dblocks.sql(hasty, options()):mutex("a", 1):try_acquire())
+  local pauses, sleep = 0, require "socket".sleep
+  local locks = dblocks.sql(hasty, options { sleep = function(seconds)
+    pauses = pauses + 1
+    if pauses == 2 then assert(other:execute "ROLLBACK") end
+    sleep(seconds)
+  end })
+  assert.is_true(assert(locks:mutex("a", 1):acquire { timeout = 60 }):release())
+end)
+
+it("a transaction in which an error came is in_transaction, too", function()
+  local one = connect()
+  assert(one:execute "BEGIN")
+  assert.is_nil(one:execute "SELECT nonsense")
+  local locks = plain(one)
+  fails.each("in_transaction", locks)
+  fails("in_transaction", locks:setup())
+  assert(one:execute "ROLLBACK")
+  assert.is_true(assert(locks:mutex("a", 1):try_acquire()):release())
 end)
 
 describe("permissions", function()
@@ -119,14 +107,12 @@ describe("permissions", function()
   sql.permissions(as, function() return plain(connect()) end)
 end)
 
-describe("a table without a primary key", function()
-  it("is refused: nothing would be exclusive", function()
-    local one = connect()
-    assert(one:execute "CREATE TABLE loose AS SELECT * FROM mutexes")
-    local locks = dblocks.sql(one, { dialect = "postgres", table = "loose" })
-    fails("refused", locks:mutex("a", 1):try_acquire())
-    fails("refused", locks:rwlock("a", 1):try_read())
-  end)
+it("a table without a primary key is refused: nothing would be exclusive", function()
+  local one = connect()
+  assert(one:execute "CREATE TABLE loose AS SELECT * FROM mutexes")
+  local locks = dblocks.sql(one, { dialect = "postgres", table = "loose" })
+  fails("refused", locks:mutex("a", 1):try_acquire())
+  fails("refused", locks:rwlock("a", 1):try_read())
 end)
 
 describe("setup says unsafe of", function()

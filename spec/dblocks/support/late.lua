@@ -95,18 +95,6 @@ return function(store)
     assert.same({}, list())
   end
 
-  cases["an acquire in doubt, and again with its ticket, leaves no lock of nobody"] = function(acquire, nth)
-    local locks = through()
-    local lock, message, code = lately(nth, acquire, locks, { timeout = 0, ticket = "mine" })
-    if not lock then
-      assert.is_true(code == "in_doubt" or code == "unreachable", message)
-      lock = assert(acquire(locks, { timeout = 60, ticket = "mine" }))
-    end
-    assert.is_true(lock:release())
-    between:deliver()
-    assert.same({}, list())
-  end
-
   cases["a release, after the next acquire with its ticket, does not end that lock"] = function(acquire, nth)
     local locks = through()
     local lock = assert(acquire(locks, { ticket = "mine", timeout = 60 }))
@@ -115,16 +103,6 @@ return function(store)
     between:deliver()
     is_held(lock)
     assert.is_true(lock:release())
-  end
-
-  cases["a release does not end a lock that was taken over with its ticket"] = function(acquire, nth)
-    local lock = assert(acquire(through(true), { ticket = "mine", timeout = 60 }))
-    local released = lately(nth, lock.release, lock)
-    local second = assert(acquire(direct, { ticket = "mine", timeout = 60 }))
-    between:deliver()
-    is_held(second)
-    if not released and lock.acquired_at ~= second.acquired_at then assert.is_falsy((lock:verify())) end
-    is_held(second)
   end
 
   cases["break_lock, after the next acquire with its ticket, does not end that lock"] = function(acquire, nth)
@@ -139,16 +117,15 @@ return function(store)
   describe("a statement that is late:", function()
     for words, case in pairs(cases) do
       for kind, acquire in pairs(KINDS) do
-        for nth = 1, 3 do
+        for nth = 1, 2 do
           it(("%s (%s, statement %d)"):format(words, kind, nth), function() case(acquire, nth) end)
         end
       end
     end
 
-    for nth = 1, 2 do
-      it(("a downgrade, after the next acquire with its ticket, leaves a writer (statement %d)"):format(nth), function()
-        local locks = through()
-        local how = { ticket = "mine", timeout = 60 }
+    it("a downgrade, after the next acquire with its ticket, leaves a writer", function()
+      for nth = 1, 2 do
+        local locks, how = through(), { ticket = "mine", timeout = 60 }
         local lock = assert(KINDS.write(locks, how))
         assert.is_true(lately(nth, lock.downgrade, lock))
         assert.is_true(lock:release())
@@ -156,8 +133,9 @@ return function(store)
         between:deliver()
         assert.is_true(lock:verify())
         assert.equal("write", list()[1].kind)
-      end)
-    end
+        assert.is_true(lock:release())
+      end
+    end)
 
     it("an acquire that nobody has repeated does nothing once its time has passed", function()
       if store.has_no_clock then return end

@@ -11,9 +11,22 @@ local over_sql = {}
 
 local load_text = loadstring or load -- luacheck: ignore 113
 
---- Adds to `store`, which has connection(), what follows from that.
-function over_sql.complete(store, dialect)
+--- Adds to `store` what follows from its connection(); or from the server in spec/support/servers, whose name is given.
+function over_sql.complete(store, dialect, name)
   store.dialect = dialect
+
+  if name then
+    local module = "spec.support.servers." .. name
+
+    function store.connection(server) return ("return require(%q).connect(%d)"):format(module, server.address) end
+
+    --- `options`: of the server. A directory of data that was used before is prepared.
+    function store.start(options, is_prepared)
+      local server, reason = require(module).start(options)
+      if not server or is_prepared then return server, reason end
+      return store.prepare(server)
+    end
+  end
 
   function store.connect(server) return load_text(store.connection(server))() end
 

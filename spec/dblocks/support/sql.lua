@@ -11,7 +11,6 @@
 --     scene.connect()                                      -- a connection of LuaSQL
 --     scene.options(opts)                                  -- with the dialect
 --     scene.server()                                       -- the server, which runs with its table when the specs run
---     sql.race(scene, statement)
 --
 -- Called while busted loads a spec file: it has all that SQL databases have in common tried. `store` is one of stores/.
 local busted = require "busted"
@@ -21,7 +20,6 @@ local cutter = require "spec.dblocks.support.cutter"
 local fails = require "spec.dblocks.support.fails"
 local late = require "spec.dblocks.support.late"
 local process = require "spec.support.process"
-local server = require "spec.support.servers.server"
 
 local after_each, before_each, describe, it = busted.after_each, busted.before_each, busted.describe, busted.it
 local assert = require "luassert"
@@ -40,80 +38,6 @@ function sql.rows(connection, text)
   return rows
 end
 
-local counted = {}
-counted.__index = counted
-
---- A connection that counts what it executes, but for settings of this connection.
-function sql.counted(connection) return setmetatable({ connection = connection, count = 0 }, counted) end
-
-function counted:execute(text)
-  if not text:find "[Pp][Rr][Aa][Gg][Mm][Aa]" then self.count = self.count + 1 end
-  return self.connection:execute(text)
-end
-
-function counted:close() return self.connection:close() end
-
--- Of a process that takes a lock for a second, again and again, and counts in a table without any care of its own.
-local RACER = [[
-  local connect, dialect, isolation = ...
-  local socket = require "socket"
-  connect = (loadstring or load)(connect)
-  local own = connect()
-  if dialect == "sqlite" then own:execute("PRAGMA busy_timeout = 60000"):close() end
-  local locks = require("dblocks").sql(function()
-    local one = connect()
-    if isolation then assert(one:execute(isolation)) end
-    return one
-  end, { dialect = dialect })
-  local function number(text)
-    local cursor = assert(own:execute(text))
-    local value = cursor:fetch()
-    cursor:close()
-    return tonumber(value)
-  end
-  local mutex, rwlock = locks:mutex("race", 1), locks:rwlock("race", 1)
-  local deadline, rounds, written = socket.gettime() + 1, 0, 0
-  repeat
-    rounds = rounds + 1
-    local dice = math.random(3)
-    if dice == 1 then
-      local lock = assert(rwlock:read { poll = 0.005 })
-      local before = number "SELECT n FROM counters"
-      assert(number "SELECT n FROM counters" == before, "a writer was beside a reader")
-      assert(lock:release())
-    else
-      local lock = assert(dice == 2 and mutex:acquire { poll = 0.005 } or rwlock:write { poll = 0.005 })
-      local n = number "SELECT n FROM counters"
-      assert(own:execute(("UPDATE counters SET n = %d"):format(n + 1)))
-      assert(lock:release())
-      written = written + 1
-    end
-  until socket.gettime() > deadline and rounds >= 6
-  return written
-]]
-
---- Lets four processes race; `isolation`: a statement for each of their connections.
-function sql.race(store, isolation)
-  local one = store.connect()
-  assert(one:execute "DELETE FROM counters")
-  assert(one:execute "INSERT INTO counters (n) VALUES (0)")
-  local racers, sum = {}, 0
-  for i = 1, 4 do racers[i] = process.start() end
-  for _, each in ipairs(racers) do each:begin(RACER, store.code(), store.dialect, isolation) end
-  for _, each in ipairs(racers) do sum = sum + each:finish(60) end
-  assert.equal(sum, tonumber(sql.rows(one, "SELECT n FROM counters")[1][1]))
-  assert.is_true(sum > 4, sum .. " locks")
-  assert.same({}, sql.rows(one, "SELECT * FROM mutexes"))
-  one:close()
-end
-
-local OTHERS = {
-  ["of the note's four columns"] = "(resource_type VARCHAR(64) NOT NULL, resource_id VARCHAR(64) NOT NULL,"
-    .. " ticket VARCHAR(64) NOT NULL, acquired_at BIGINT NOT NULL, PRIMARY KEY (resource_type, resource_id))",
-  ["of something else"] = "(id INTEGER, name VARCHAR(20))",
-}
-
---- Specs. Returns nothing.
 function sql.days(store)
   local one, locks
 
@@ -130,31 +54,34 @@ function sql.days(store)
     one:close()
   end)
 
-  describe("round trips", function()
-    it("are few", function()
-      local connection = sql.counted(store.connect())
-      locks = dblocks.sql(connection, { dialect = store.dialect })
-      local function trips(result)
-        assert.is_truthy(result)
-        local count = connection.count
-        connection.count = 0
-        return count
+  it("round trips are few", function()
+    local connection, count = store.connect(), 0
+    local counted = setmetatable({}, { __index = function(_, name)
+      return function(_, ...)
+        local is_setting = name ~= "execute" or (...):find "[Pp][Rr][Aa][Gg][Mm][Aa]" -- of this connection
+        if not is_setting then count = count + 1 end
+        return connection[name](connection, ...)
       end
-      local mutex, rwlock = locks:mutex("trips", 1), locks:rwlock("trips", 1)
-      local counts = {}
-      assert.is_true(assert(mutex:try_acquire()):release()) -- Oracle looks once what the connection does
-      trips(true)
-      local lock = mutex:try_acquire()
-      counts.acquire = trips(lock)
-      counts.release = trips(lock:release())
-      lock = rwlock:try_read()
-      counts.read = trips(lock)
-      local second = rwlock:try_read()
-      assert.equal(counts.read, trips(second))
-      counts.leave = trips(lock:release())
-      assert.equal(counts.leave, trips(second:release()))
-      assert.same(store.trips, counts)
-    end)
+    end })
+    locks = dblocks.sql(counted, { dialect = store.dialect })
+    local function trips(result)
+      assert.is_truthy(result)
+      local before = count
+      count = 0
+      return before
+    end
+    local mutex, rwlock = locks:mutex("trips", 1), locks:rwlock("trips", 1)
+    assert.is_true(assert(mutex:try_acquire()):release()) -- Oracle looks once what the connection does
+    trips(true)
+    local counts, lock = {}, mutex:try_acquire()
+    counts.acquire, counts.release = trips(lock), trips(lock:release())
+    lock = rwlock:try_read()
+    counts.read = trips(lock)
+    local second = rwlock:try_read()
+    assert.equal(counts.read, trips(second))
+    counts.leave = trips(lock:release())
+    assert.equal(counts.leave, trips(second:release()))
+    assert.same(store.trips, counts)
   end)
 
   describe("the table", function()
@@ -173,30 +100,24 @@ function sql.days(store)
     it("takes the row of a person for a lock, which can be broken", function()
       assert(one:execute "INSERT INTO mutexes (resource_type, resource_id, ticket, acquired_at) VALUES ('a','1','m',1)")
       fails("busy", locks:mutex("a", 1):try_acquire())
-      assert.equal("m", locks:list()[1].ticket)
       assert.is_true(locks:break_lock("a", 1, "m"))
       assert(locks:mutex("a", 1):try_acquire())
     end)
 
-    it("with readers whom only others know is refused, and listed", function()
-      assert(one:execute("INSERT INTO mutexes (resource_type, resource_id, ticket, acquired_at)"
-        .. " VALUES ('a', '1', 'readers', 1)"))
-      fails("refused", locks:mutex("a", 1):try_acquire())
-      fails("refused", locks:rwlock("a", 1):try_write())
-      fails("refused", locks:rwlock("a", 1):read { timeout = 60 })
-      assert.same({ "read", "readers", 1 }, { locks:list()[1].kind, locks:list()[1].ticket, #locks:list() })
-      assert.equal(1, #sql.rows(one, "SELECT * FROM mutexes"))
-    end)
-
-    it("with readers that others have written is refused", function()
-      for _, text in ipairs{ '{"a": 1}', "a,1 b", "it''s,1" } do
+    it("with readers whom only others know, or have written, is refused, and listed if it can be", function()
+      for text, kind in pairs{ NULL = "read", ["'a,1 b'"] = false, ["'it''s,1'"] = false } do
         assert(one:execute "DELETE FROM mutexes")
         assert(one:execute(("INSERT INTO mutexes (resource_type, resource_id, ticket, acquired_at, active_readers)"
-          .. " VALUES ('a', '1', 'readers', 1, '%s')"):format(text)))
-        fails("refused", locks:rwlock("a", 1):try_read())
+          .. " VALUES ('a', '1', 'readers', 1, %s)"):format(text)))
         fails("refused", locks:mutex("a", 1):try_acquire())
-        fails("refused", locks:list())
-        assert.equal((text:gsub("''", "'")), sql.rows(one, "SELECT active_readers FROM mutexes")[1][1])
+        fails("refused", locks:rwlock("a", 1):try_write())
+        fails("refused", locks:rwlock("a", 1):read { timeout = 60 })
+        if kind then
+          assert.same({ kind, "readers", 1 }, { locks:list()[1].kind, locks:list()[1].ticket, #locks:list() })
+        else
+          fails("refused", locks:list())
+          assert.equal(text:sub(2, -2):gsub("''", "'"), sql.rows(one, "SELECT active_readers FROM mutexes")[1][1])
+        end
       end
     end)
 
@@ -210,8 +131,12 @@ function sql.days(store)
       fails("refused", lock:release())
     end)
 
-    for words, columns in pairs(OTHERS) do
-      it(words .. " is refused by setup", function()
+    it("of others is refused by setup", function()
+      for _, columns in ipairs{
+        "(resource_type VARCHAR(64) NOT NULL, resource_id VARCHAR(64) NOT NULL, ticket VARCHAR(64) NOT NULL,"
+          .. " acquired_at BIGINT NOT NULL, PRIMARY KEY (resource_type, resource_id))", -- those of the note
+        "(id INTEGER, name VARCHAR(20))",
+      } do
         one:execute "DROP TABLE others"
         assert(one:execute("CREATE TABLE others " .. columns))
         local others = plain "others"
@@ -220,52 +145,30 @@ function sql.days(store)
         fails("refused", others:list())
         assert.same({}, sql.rows(one, "SELECT * FROM others"))
         assert(one:execute "DROP TABLE others")
-      end)
-    end
+      end
+    end)
   end)
 
-  describe("an open transaction", function()
-    local mine
-
-    before_each(function()
-      mine = store.connect()
-      assert(one:execute "DELETE FROM counters")
-    end)
-
-    after_each(function() mine:close() end)
-
-    local function nothing_is_done()
-      locks = dblocks.sql(mine, { dialect = store.dialect })
-      fails.each("in_transaction", locks)
-      fails("in_transaction", locks:break_lock("b", 2, "held"))
-      fails("in_transaction", locks:setup())
-    end
-
-    local function begin(how)
+  for _, how in ipairs{ "setautocommit(false)", store.begin } do
+    it("an open transaction, " .. how .. ": nothing is changed, and it can be rolled back or committed", function()
       assert(plain():mutex("b", 2):try_acquire { ticket = "held" })
-      if how == "setautocommit(false)" then mine:setautocommit(false) else assert(mine:execute(how)) end
-      assert(mine:execute "INSERT INTO counters (n) VALUES (7)")
-    end
-
-    for _, how in ipairs{ "setautocommit(false)", store.begin } do
-      it(how .. ": nothing is changed, and it can be rolled back", function()
-        begin(how)
-        nothing_is_done()
-        mine:rollback()
-        assert.same({}, sql.rows(one, "SELECT n FROM counters"))
-        assert.equal("held", sql.rows(one, "SELECT ticket FROM mutexes")[1][1])
-      end)
-
-      it(how .. ": nothing is changed, and it can be committed", function()
-        begin(how)
-        nothing_is_done()
-        mine:commit()
-        assert.equal(7, tonumber(sql.rows(one, "SELECT n FROM counters")[1][1]))
+      for _, ending in ipairs{ "rollback", "commit" } do
+        local mine = store.connect()
+        assert(one:execute "DELETE FROM counters")
+        if how == "setautocommit(false)" then mine:setautocommit(false) else assert(mine:execute(how)) end
+        assert(mine:execute "INSERT INTO counters (n) VALUES (7)")
+        locks = dblocks.sql(mine, { dialect = store.dialect })
+        fails.each("in_transaction", locks)
+        fails("in_transaction", locks:break_lock("b", 2, "held"))
+        fails("in_transaction", locks:setup())
+        mine[ending](mine)
+        assert.equal(ending == "commit" and 1 or 0, #sql.rows(one, "SELECT n FROM counters"))
         assert.equal("held", sql.rows(one, "SELECT ticket FROM mutexes")[1][1])
         if how ~= "setautocommit(false)" then assert(locks:mutex("a", 1):try_acquire()):release() end
-      end)
-    end
-  end)
+        mine:close()
+      end
+    end)
+  end
 
   it("a connection that its owner has closed is unreachable", function()
     local connection = store.connect()
@@ -276,8 +179,6 @@ function sql.days(store)
     fails("unreachable", lock:release())
     fails.each("unreachable", locks)
   end)
-
-  it("lets nobody in beside another, of four processes", function() sql.race(store) end)
 end
 
 -- Servers -------------------------------------------------------------------------------------------------------------
@@ -326,24 +227,15 @@ function sql.ways(store)
         assert.same({}, own:list())
       end)
 
-      it("leaves a release in doubt", function()
-        local locks = plain()
+      it("leaves a release in doubt, and makes a question unreachable", function()
+        local locks, second = plain(), plain()
         local lock = assert(locks:mutex("a", 1):try_acquire())
+        between:cut(what, 1)
+        fails("unreachable", second:rwlock("a", 1):try_read())
         between:cut(what, 1)
         fails("in_doubt", lock:release())
         assert.equal(what == "answer" and 0 or 1, #own:list())
         fails("unreachable", lock:release())
-      end)
-
-      it("makes a question unreachable", function()
-        local lock, second, third = assert(plain():mutex("a", 1):try_acquire()), plain(), plain()
-        between:cut(what, 1)
-        fails("unreachable", lock:verify())
-        between:cut(what, 1)
-        fails("unreachable", second:list())
-        between:cut(what, 1)
-        fails("unreachable", third:rwlock("a", 1):try_read())
-        assert.equal(1, #own:list())
       end)
 
       it("does not matter with a function for connections", function()
@@ -384,12 +276,6 @@ function sql.ways(store)
     assert.same({ other.ticket, ticket }, { list[1].ticket, list[2].ticket })
   end)
 
-  it("a server that is not there is unreachable", function()
-    local free = server.free_port()
-    local locks = dblocks.sql(function() return store.way(free) end, { dialect = store.dialect })
-    fails.each("unreachable", locks)
-    fails("unreachable", locks:setup())
-  end)
 end
 
 --- The permissions of the users "reader", which may SELECT, and "stranger", which may not. as(user) and owner() return

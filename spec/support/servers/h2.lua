@@ -5,7 +5,6 @@
 -- LuaSQL for PostgreSQL connects to it.
 local process = require "spec.support.process"
 local server = require "spec.support.servers.server"
-local socket = require "socket"
 
 local h2 = {}
 
@@ -35,9 +34,7 @@ function h2.connect(port)
   for _ = 1, 10 do
     connection, message = connected(port)
     if connection then break end
-    local try = socket.connect("127.0.0.1", port)
-    if not try then break end
-    try:close()
+    if not server.listens(port) then break end
   end
   if not connection then return nil, message end
   assert(connection:execute "SET MODE Oracle")

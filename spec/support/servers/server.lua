@@ -30,9 +30,9 @@ function server.free_port()
   return port
 end
 
---- Whether something listens on this port.
-function server.listens(port)
-  local try = socket.connect("127.0.0.1", port)
+--- Whether something listens on this port, of 127.0.0.1 unless another address is given.
+function server.listens(port, address)
+  local try = socket.connect(address or "127.0.0.1", port)
   if try then try:close() end
   return try ~= nil
 end

@@ -3,22 +3,10 @@
 
 --- db-locks on a throw-away H2 in Oracle mode: see stores/README.md.
 local over_sql = require "spec.dblocks.support.over_sql"
-local servers = require "spec.support.servers.h2"
 
 local oracle = {}
 
-function oracle.connection(server)
-  return ('return require("spec.support.servers.h2").connect(%d)'):format(server.address)
-end
-
-over_sql.complete(oracle, "oracle")
-
---- `options`: of spec/support/servers/h2.lua. A directory of data that was used before is prepared.
-function oracle.start(options, is_prepared)
-  local server, reason = servers.start(options)
-  if not server or is_prepared then return server, reason end
-  return oracle.prepare(server)
-end
+over_sql.complete(oracle, "oracle", "h2")
 
 --- The server ends all connections.
 function oracle.cut(server)

@@ -3,22 +3,10 @@
 
 --- db-locks on a throw-away PostgreSQL: see stores/README.md.
 local over_sql = require "spec.dblocks.support.over_sql"
-local servers = require "spec.support.servers.postgres"
 
 local postgres = {}
 
-function postgres.connection(server)
-  return ('return require("spec.support.servers.postgres").connect(%d)'):format(server.address)
-end
-
-over_sql.complete(postgres, "postgres")
-
---- `options`: of spec/support/servers/postgres.lua. A directory of data that was used before is prepared.
-function postgres.start(options, is_prepared)
-  local server, reason = servers.start(options)
-  if not server or is_prepared then return server, reason end
-  return postgres.prepare(server)
-end
+over_sql.complete(postgres, "postgres", "postgres")
 
 --- An advisory lock, which ends with its connection.
 function postgres.rival(server)
