@@ -5,7 +5,7 @@
 -- fake.
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
-local conformance = require "spec.support.testing_table"
+local conformance = require "spec.support.testing_rows"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 

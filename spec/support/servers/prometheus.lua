@@ -67,54 +67,48 @@ function prometheus.queries(path, interval)
   return list
 end
 
-local VALUES = [[
-import json, sys
-answer = json.loads(sys.argv[1])
-if answer["status"] != "success":
-    sys.exit(answer["error"])
-for one in answer["data"]["result"]:
-    labels = [item for item in sorted(one["metric"].items()) if item[0] not in ("instance", "job", "__name__")]
-    print(",".join("%s=%s" % item for item in labels), one["value"][1], sep="\t")
-]]
-
---- Evaluates a query; returns a table of numbers by labels, such as ["kind=mutex,name=db"], and how many there are.
-function prometheus:query(expression)
-  local values, count = {}, 0
-  local lines = process.shell("python3", "-c", VALUES, self:get("/api/v1/query", "query=" .. expression))
-  for labels, value in lines:gmatch "([^\t\n]*)\t([^\n]*)\n" do
-    values[labels], count = tonumber(value) or 0 / 0, count + 1
-  end
-  return values, count
-end
-
 local SERIES = [[
 import json, sys
 answer = json.loads(sys.argv[1])
 if answer["status"] != "success":
     sys.exit(answer["error"])
 for one in answer["data"]["result"]:
-    print("series", *("%s=%s" % item for item in one["metric"].items()), sep="\t")
-    for at, value in one["values"]:
+    print("series", *("%s=%s" % item for item in sorted(one["metric"].items())), sep="\t")
+    for at, value in one.get("values") or [one.get("value")]:
         print("value", at, value, sep="\t")
 ]]
 
---- Evaluates a query for each second between two times, in seconds since the epoch. Returns a list of series: { labels,
--- values }, where a value is { at, text }.
-function prometheus:range(expression, from, to)
+-- A list of series: { labels, words of the labels, values }, where a value is { at, text }.
+local function series(self, path, ...)
   local list = {}
-  local answer = self:get("/api/v1/query_range", "query=" .. expression, ("start=%d"):format(from),
-    ("end=%d"):format(to), "step=1s")
-  for line in process.shell("python3", "-c", SERIES, answer):gmatch "[^\n]+" do
+  for line in process.shell("python3", "-c", SERIES, self:get(path, ...)):gmatch "[^\n]+" do
     local at, text = line:match "^value\t(%S+)\t(%S+)"
     if at then
       table.insert(list[#list].values, { at = tonumber(at), text = text })
     else
-      local labels = {}
-      for name, value in line:gmatch "\t([^=]+)=([^\t]*)" do labels[name] = value end
-      table.insert(list, { labels = labels, values = {} })
+      local labels, words = {}, {}
+      for name, value in line:gmatch "\t([^=]+)=([^\t]*)" do
+        labels[name] = value
+        local is_own = name ~= "instance" and name ~= "job" and name ~= "__name__"
+        if is_own then table.insert(words, name .. "=" .. value) end
+      end
+      table.insert(list, { labels = labels, words = table.concat(words, ","), values = {} })
     end
   end
   return list
+end
+
+--- Evaluates a query; returns a table of numbers by labels, such as ["kind=mutex,name=db"], and how many there are.
+function prometheus:query(expression)
+  local values, list = {}, series(self, "/api/v1/query", "query=" .. expression)
+  for _, one in ipairs(list) do values[one.words] = tonumber(one.values[1].text) or 0 / 0 end
+  return values, #list
+end
+
+--- Evaluates a query for each second between two times, in seconds since the epoch. Returns a list of series.
+function prometheus:range(expression, from, to)
+  return series(self, "/api/v1/query_range", "query=" .. expression, ("start=%d"):format(from), ("end=%d"):format(to),
+    "step=1s")
 end
 
 --- Evaluates a query again and again, until its answer fulfils a condition. `is_fine` gets what query() returns.
