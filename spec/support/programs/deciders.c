@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // SPDX-FileCopyrightText: the amqp-locks authors
 
-// A Lua module, built and loaded by spec/support/deciders.lua: functions of the core that only compute, one to one. A
-// struct is a table with its fields, which a function reads, and writes again.
+// A Lua module, built and loaded by spec/support/deciders.lua: functions of the core that only compute, one to one.
 //
 // A time is a number of nanoseconds, or a string of digits where a number of Lua 5.1 would not be exact. math.huge is
 // AL_NEVER.
@@ -73,27 +72,22 @@ static int give_code(lua_State *L, al_code code, const char *words) {
   return 2;
 }
 
-// get_NAME() and set_NAME() for a struct al_NAME with these fields.
-#define GET_FIELD(field) it.field = (__typeof__(it.field))get(L, table, #field);
-#define SET_FIELD(field) set(L, table, #field, (int64_t)it->field);
-#define STRUCT(name, FIELDS)                                                                                 \
-  static al_##name get_##name(lua_State *L, int table) {                                                     \
-    al_##name it = {0};                                                                                      \
-    FIELDS(GET_FIELD)                                                                                        \
-    return it;                                                                                               \
-  }                                                                                                          \
-  static void set_##name(lua_State *L, int table, const al_##name *it) { FIELDS(SET_FIELD) }
+// A value that Lua keeps, and does not look into. It is zeroed.
+static void *push_box(lua_State *L, size_t size) { return memset(lua_newuserdata(L, size), 0, size); }
 
-// ---- random.h -------------------------------------------------------------------------------------------------------
+#define box(index) lua_touserdata(L, index)
 
-#define RANDOM "deciders.random"
+// A function that pushes what this expression gives.
+#define GIVES(function, push, expression)                                                                    \
+  static int function(lua_State *L) {                                                                        \
+    push(L, expression);                                                                                     \
+    return 1;                                                                                                \
+  }
 
-static uint64_t *to_random(lua_State *L, int index) { return luaL_checkudata(L, index, RANDOM); }
+// ---- random.h, backoff.h --------------------------------------------------------------------------------------------
 
 static int push_random(lua_State *L, uint64_t state) {
-  *(uint64_t *)lua_newuserdata(L, sizeof state) = state;
-  luaL_newmetatable(L, RANDOM);
-  lua_setmetatable(L, -2);
+  *(uint64_t *)push_box(L, sizeof state) = state;
   return 1;
 }
 
@@ -111,46 +105,21 @@ static int random_drawing(lua_State *L) {
 // next_random(state) -> the number, in hexadecimal
 static int random_next(lua_State *L) {
   char digits[17];
-  snprintf(digits, sizeof digits, "%016" PRIx64, al_random(to_random(L, 1)));
+  snprintf(digits, sizeof digits, "%016" PRIx64, al_random(box(1)));
   lua_pushstring(L, digits);
   return 1;
 }
 
-// random_below(state, bound)
-static int random_below(lua_State *L) {
-  push_time(L, al_random_below(to_random(L, 1), to_time(L, 2)));
-  return 1;
-}
+GIVES(random_below, push_time, al_random_below(box(1), to_time(L, 2)))
+GIVES(deadline_after, push_time, al_deadline_after(to_time(L, 1), to_time(L, 2)))
+GIVES(backoff_recheck, push_time, al_backoff_recheck(to_time(L, 1), box(2)))
 
-// ---- backoff.h ------------------------------------------------------------------------------------------------------
-
-#define BACKOFF(X) X(first) X(most) X(next)
-STRUCT(backoff, BACKOFF)
-
-static void set_new_backoff(lua_State *L, int table, const char *field, const al_backoff *wait) {
-  lua_newtable(L);
-  set_backoff(L, lua_gettop(L), wait);
-  lua_setfield(L, table, field);
-}
-
-// deadline_after(now, time)
-static int deadline_after(lua_State *L) {
-  push_time(L, al_deadline_after(to_time(L, 1), to_time(L, 2)));
-  return 1;
-}
-
-// backoff_next(wait, state)
+// backoff_next(wait, state), where wait is { first =, most =, next = }
 static int backoff_next(lua_State *L) {
-  al_backoff wait = get_backoff(L, 1);
-  int64_t time = al_backoff_next(&wait, to_random(L, 2));
-  set_backoff(L, 1, &wait);
+  al_backoff wait = {.first = get(L, 1, "first"), .most = get(L, 1, "most"), .next = get(L, 1, "next")};
+  int64_t time = al_backoff_next(&wait, box(2));
+  set(L, 1, "next", wait.next);
   push_time(L, time);
-  return 1;
-}
-
-// backoff_recheck(poll, state)
-static int backoff_recheck(lua_State *L) {
-  push_time(L, al_backoff_recheck(to_time(L, 1), to_random(L, 2)));
   return 1;
 }
 
@@ -163,96 +132,44 @@ static int backoffs(lua_State *L) {
              {"queue", AL_BACKOFF_QUEUE}, {"undo", AL_BACKOFF_UNDO},   {"readers", AL_BACKOFF_READERS},
              {"token", AL_BACKOFF_TOKEN}};
   lua_newtable(L);
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-    set_new_backoff(L, lua_gettop(L), all[i].name, &all[i].wait);
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    lua_newtable(L);
+    set(L, lua_gettop(L), "first", all[i].wait.first);
+    set(L, lua_gettop(L), "most", all[i].wait.most);
+    lua_setfield(L, -2, all[i].name);
+  }
   return 1;
 }
 
-// ---- boldness.h -----------------------------------------------------------------------------------------------------
+// ---- boldness.h, patience.h -----------------------------------------------------------------------------------------
 
-#define BOLDNESS(X) X(wins) X(needed)
-STRUCT(boldness, BOLDNESS)
-
-// boldness() -> as al_boldness_init() makes it
 static int boldness_new(lua_State *L) {
-  al_boldness boldness;
-  al_boldness_init(&boldness);
-  lua_newtable(L);
-  set_boldness(L, lua_gettop(L), &boldness);
+  al_boldness_init(push_box(L, sizeof(al_boldness)));
   return 1;
 }
 
-// boldness_is_enough(boldness)
-static int boldness_is_enough(lua_State *L) {
-  al_boldness boldness = get_boldness(L, 1);
-  lua_pushboolean(L, al_boldness_is_enough(&boldness));
-  return 1;
-}
-
-static int note_boldness(lua_State *L, void (*note)(al_boldness *)) {
-  al_boldness boldness = get_boldness(L, 1);
-  note(&boldness);
-  set_boldness(L, 1, &boldness);
-  return 0;
-}
-
-// boldness_win(boldness), boldness_contest(boldness), boldness_loss(boldness)
-static int boldness_win(lua_State *L) { return note_boldness(L, al_boldness_note_win); }
-static int boldness_contest(lua_State *L) { return note_boldness(L, al_boldness_note_contest); }
-static int boldness_loss(lua_State *L) { return note_boldness(L, al_boldness_note_loss); }
-
-// ---- patience.h -----------------------------------------------------------------------------------------------------
-
-#define PATIENCE(X) X(fair) X(poll) X(sightings) X(slighted) X(doubted_since) X(wasted_at) X(doubts_until)
-STRUCT(patience, PATIENCE)
-
-static al_patience get_whole_patience(lua_State *L, int table) {
-  al_patience patience = get_patience(L, table);
-  lua_getfield(L, table, "searches");
-  patience.searches = get_backoff(L, lua_gettop(L));
-  lua_pop(L, 1);
-  return patience;
-}
-
-static void set_whole_patience(lua_State *L, int table, const al_patience *patience) {
-  set_patience(L, table, patience);
-  set_new_backoff(L, table, "searches", &patience->searches);
-}
+#define NOTES(what)                                                                                          \
+  static int boldness_##what(lua_State *L) {                                                                 \
+    al_boldness_note_##what(box(1));                                                                         \
+    return 0;                                                                                                \
+  }
+NOTES(win)
+NOTES(contest)
+NOTES(loss)
+GIVES(boldness_is_enough, lua_pushboolean, al_boldness_is_enough(box(1)))
 
 // patience(options) -> as al_patience_init() makes it
 static int patience_new(lua_State *L) {
   al_acquire_options options = {.fair = get(L, 1, "fair"), .poll = get(L, 1, "poll")};
-  al_patience patience;
-  al_patience_init(&patience, &options);
-  lua_newtable(L);
-  set_whole_patience(L, lua_gettop(L), &patience);
+  al_patience_init(push_box(L, sizeof(al_patience)), &options);
   return 1;
 }
 
-// patience_leave(patience, has_token, now)
-static int patience_leave(lua_State *L) {
-  al_patience patience = get_whole_patience(L, 1);
-  int64_t left = al_patience_leave(&patience, lua_toboolean(L, 2), to_time(L, 3));
-  set_whole_patience(L, 1, &patience);
-  push_time(L, left);
-  return 1;
-}
-
-// patience_next_search(patience, has_token, now, state)
-static int patience_next_search(lua_State *L) {
-  al_patience patience = get_whole_patience(L, 1);
-  int64_t wake = al_patience_next_search(&patience, lua_toboolean(L, 2), to_time(L, 3), to_random(L, 4));
-  set_whole_patience(L, 1, &patience);
-  push_time(L, wake);
-  return 1;
-}
-
-// patience_is_over(patience, has_token)
-static int patience_is_over(lua_State *L) {
-  al_patience patience = get_whole_patience(L, 1);
-  lua_pushboolean(L, al_patience_is_over(&patience, lua_toboolean(L, 2)));
-  return 1;
-}
+// (patience, has_token, now, state)
+GIVES(patience_leave, push_time, al_patience_leave(box(1), lua_toboolean(L, 2), to_time(L, 3)))
+GIVES(patience_next_search, push_time,
+      al_patience_next_search(box(1), lua_toboolean(L, 2), to_time(L, 3), box(4)))
+GIVES(patience_is_over, lua_pushboolean, al_patience_is_over(box(1), lua_toboolean(L, 2)))
 
 // ---- slot_plan.h ----------------------------------------------------------------------------------------------------
 
@@ -376,28 +293,11 @@ PLAIN_NAMES(PLAIN_NAME)
 
 // queue_parse(queue) -> part, name, slot
 static int queue_parse(lua_State *L) {
-  static const char *const parts[] = {
-      [AL_QUEUE_OTHER] = "other",
-      [AL_QUEUE_SLOT] = "slot",
-      [AL_QUEUE_SLOT_HELD] = "holder",
-      [AL_QUEUE_BELL] = "bell",
-      [AL_QUEUE_ADMIN] = "admin",
-      [AL_QUEUE_MUTEX] = "mutex",
-      [AL_QUEUE_MUTEX_BELL] = "mutex_bell",
-      [AL_QUEUE_FAST_MUTEX] = "fast_mutex",
-      [AL_QUEUE_READER] = "reader",
-      [AL_QUEUE_WRITER] = "door",
-      [AL_QUEUE_RW_BELL] = "rw_bell",
-      [AL_QUEUE_PERMITS] = "permits",
-      [AL_QUEUE_PERMITS_COUNT] = "permit_count",
-      [AL_QUEUE_PERMITS_ADMIN] = "token_admin",
-      [AL_QUEUE_FENCE] = "fence",
-      [AL_QUEUE_MUTEX_FENCE] = "mutex_fence",
-      [AL_QUEUE_RW_FENCE] = "rw_fence",
-      [AL_QUEUE_FENCE_MAKER] = "fence_maker",
-      [AL_QUEUE_BOLT] = "bolt",
-      [AL_QUEUE_SCRATCH] = "scratch",
-  };
+  // In the order of al_queue_part.
+  static const char *const parts[] = {"other", "slot", "holder", "bell", "admin", "mutex", "mutex_bell", "reader",
+                                      "door", "rw_bell", "permits", "permit_count", "token_admin", "fence",
+                                      "mutex_fence", "rw_fence", "fence_maker", "bolt", "scratch", "fast_mutex", "many",
+                                      "many_bell"};
   char name[AL_NAME_SIZE];
   int slot = -1;
   al_queue_part part = al_queue_parse(luaL_checkstring(L, 1), name, &slot),
@@ -411,29 +311,23 @@ static int queue_parse(lua_State *L) {
 
 // ---- ids.h, nodes.h -------------------------------------------------------------------------------------------------
 
-#define IDS "deciders.ids"
-
 static int ids_free(lua_State *L) {
-  al_ids_free(luaL_checkudata(L, 1, IDS));
+  al_ids_free(box(1));
   return 0;
 }
 
 // ids(most) -> an empty set
 static int ids_new(lua_State *L) {
-  al_ids *ids = memset(lua_newuserdata(L, sizeof *ids), 0, sizeof *ids);
-  luaL_newmetatable(L, IDS);
+  if (!al_ids_init(push_box(L, sizeof(al_ids)), (size_t)luaL_checknumber(L, 1)))
+    return luaL_error(L, "no memory");
+  lua_newtable(L);
   lua_pushcfunction(L, ids_free);
   lua_setfield(L, -2, "__gc");
   lua_setmetatable(L, -2);
-  if (!al_ids_init(ids, (size_t)luaL_checknumber(L, 1))) return luaL_error(L, "no memory");
   return 1;
 }
 
-// ids_add(ids, id)
-static int ids_add(lua_State *L) {
-  lua_pushboolean(L, al_ids_add(luaL_checkudata(L, 1, IDS), luaL_checkstring(L, 2)));
-  return 1;
-}
+GIVES(ids_add, lua_pushboolean, al_ids_add(box(1), luaL_checkstring(L, 2)))
 
 // codes_that_go_on() -> { name of a code = what al_nodes_go_on() says of it }
 static int codes_that_go_on(lua_State *L) {
@@ -447,8 +341,7 @@ static int codes_that_go_on(lua_State *L) {
 
 // ---- the module -----------------------------------------------------------------------------------------------------
 
-#define FUNCTION(function)                                                                                   \
-  { #function, function }
+#define FUNCTION(function) {#function, function}
 #define NAMING(function) {#function, name_##function},
 
 int luaopen_deciders(lua_State *L) {
