@@ -35,16 +35,14 @@ local function new_link(peer, role)
   }, Link)
 end
 
---- The socket is connected.
 function Link:attach()
   self.frames, self.decoder, self.published, self.most = {}, frames.decoder(), {}, 0
   self.peer.session:attach(self.role)
 end
 
---- Reads what the core wrote into self.frames. Returns the number of frames there that the test has not taken.
+--- Reads what the core wrote into self.frames.
 function Link:pull()
   for _, frame in ipairs(self.decoder:feed(self.peer.session:output(self.role))) do table.insert(self.frames, frame) end
-  return #self.frames
 end
 
 local function name(frame)
@@ -124,7 +122,6 @@ function Link:down(why)
 end
 
 function Link:state() return (self.peer.session:state(self.role)) end
-
 function Link:wanted() return select(2, self.peer.session:state(self.role)) end
 
 --- How many seconds the session waits before it reconnects.
@@ -142,17 +139,13 @@ function Link.start(fields)
   return start
 end
 
-local function needs_bolts(version)
-  local major, minor = tostring(version):match"^(%d+)%.(%d+)"
-  return major ~= nil and tonumber(major) * 100 + tonumber(minor) < 403
-end
-
 --- Connected, up to connection.tune and without it. `version` is the broker's, if not the usual one; false: the broker
 -- sends no version. Returns start-ok.
 function Link:greeted(version)
   local start = self.start()
   if version ~= nil then start.server_properties.version = version or nil end
-  self.needs_bolts = needs_bolts(start.server_properties.version)
+  local major, minor = tostring(start.server_properties.version):match "^(%d+)%.(%d+)"
+  self.needs_bolts = major ~= nil and tonumber(major) * 100 + tonumber(minor) < 403
   self:attach()
   self:expect("protocol header")
   self:send(start)
@@ -194,9 +187,7 @@ function Link:refuse(channel, code, text, method)
   if self:state() ~= "down" then self:expect("channel.close-ok", { channel = channel }) end
 end
 
-function Link:declared(channel, queue)
-  self:send{ channel = channel, method = "queue.declare-ok", queue = queue }
-end
+function Link:declared(channel, queue) self:send{ channel = channel, method = "queue.declare-ok", queue = queue } end
 
 function Link:consumed(claim)
   self:send{ channel = claim.channel, method = "basic.consume-ok", consumer_tag = claim.tag }
@@ -304,13 +295,13 @@ function Link:probes(exchange)
   return list
 end
 
-function Link.ack(probe, multiple)
-  return { channel = probe.channel, method = "basic.ack", delivery_tag = probe.tag, multiple = multiple }
+local function settling(method)
+  return function (probe, multiple)
+    return { channel = probe.channel, method = method, delivery_tag = probe.tag, multiple = multiple }
+  end
 end
 
-function Link.nack(probe, multiple)
-  return { channel = probe.channel, method = "basic.nack", delivery_tag = probe.tag, multiple = multiple }
-end
+Link.ack, Link.nack = settling "basic.ack", settling "basic.nack"
 
 function Link.returned(probe)
   return frames.encode_content({ channel = probe.channel, method = "basic.return", reply_code = 312,
@@ -471,31 +462,30 @@ function Peer:live(seconds, done)
   end
 end
 
+-- The methods of a lock, whose operations are kept.
+local function keeping(peer, box, ...)
+  local lock = {}
+  for _, method in ipairs{ ... } do lock[method] = function (_, ...) return peer:keep(box[method](box, ...)) end end
+  return lock
+end
+
 --- A semaphore of the session, with acquire(timeout [, fair, priority, poll]). It has no doorbell unless options.bell
 -- is true.
 function Peer:semaphore(semaphore, options)
   options = options or {}
-  local box = self.session:semaphore(semaphore, options.strategy or "ascending", options.max_attempts or 8,
-    options.probe or "auto", not options.bell, options.most, options.fenced)
-  return { acquire = function (_, ...) return self:keep(box:acquire(...)) end }
+  return keeping(self, self.session:semaphore(semaphore, options.strategy or "ascending", options.max_attempts or 8,
+    options.probe or "auto", not options.bell, options.most, options.fenced), "acquire")
 end
 
---- A mutex of the session, with acquire(), as for a semaphore.
-function Peer:mutex(mutex, options)
+local function lock_of(peer, kind, name, options, ...)
   options = options or {}
-  local box = self.session:mutex(mutex, options.max_attempts or 8, options.probe or "auto", options.fenced)
-  return { acquire = function (_, ...) return self:keep(box:acquire(...)) end }
+  return keeping(peer, peer.session[kind](peer.session, name, options.max_attempts or 8, options.probe or "auto",
+    options.fenced), ...)
 end
 
---- A readers–writer lock of the session, with read() and write(), which take the arguments of acquire().
-function Peer:rwlock(rwlock, options)
-  options = options or {}
-  local box = self.session:rwlock(rwlock, options.max_attempts or 8, options.probe or "auto", options.fenced)
-  return {
-    read = function (_, ...) return self:keep(box:read(...)) end,
-    write = function (_, ...) return self:keep(box:write(...)) end,
-  }
-end
+--- A mutex of the session, with acquire(), and a readers–writer lock, with read() and write(), as for a semaphore.
+function Peer:mutex(mutex, options) return lock_of(self, "mutex", mutex, options, "acquire") end
+function Peer:rwlock(rwlock, options) return lock_of(self, "rwlock", rwlock, options, "read", "write") end
 
 --- The result of a finished operation; fails the test if the operation failed.
 function Peer:result(op)
