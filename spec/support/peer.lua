@@ -477,9 +477,9 @@ function Peer:semaphore(semaphore, options)
     options.probe or "auto", not options.bell, options.most, options.fenced), "acquire")
 end
 
-local function lock_of(peer, kind, name, options, ...)
+local function lock_of(peer, kind, resource, options, ...)
   options = options or {}
-  return keeping(peer, peer.session[kind](peer.session, name, options.max_attempts or 8, options.probe or "auto",
+  return keeping(peer, peer.session[kind](peer.session, resource, options.max_attempts or 8, options.probe or "auto",
     options.fenced), ...)
 end
 
