@@ -376,10 +376,11 @@ function Peer:keep(...)
   return ...
 end
 
-local function kept_session(peer, session)
+-- A session or a lock, the results of whose methods are kept.
+local function keeping(peer, thing)
   return setmetatable({}, { __index = function (self, key)
-    local method = session[key]
-    self[key] = function (_, ...) return peer:keep(method(session, ...)) end
+    local method = thing[key]
+    self[key] = function (_, ...) return peer:keep(method(thing, ...)) end
     return self[key]
   end, __close = function(self) self:abort() end })
 end
@@ -394,7 +395,7 @@ function Peer.new(settings)
   all.way = nil
   local self = setmetatable({ way = way, now = 1000, kept = {} }, Peer)
   self.core_session = core.bytes(all)
-  self.session = kept_session(self, self.core_session)
+  self.session = keeping(self, self.core_session)
   self.holder, self.prober = new_link(self, "holder"), new_link(self, "prober")
   self.fence, self.maker = new_link(self, "fence"), new_link(self, "maker")
   self:tick()
@@ -462,30 +463,23 @@ function Peer:live(seconds, done)
   end
 end
 
--- The methods of a lock, whose operations are kept.
-local function keeping(peer, box, ...)
-  local lock = {}
-  for _, method in ipairs{ ... } do lock[method] = function (_, ...) return peer:keep(box[method](box, ...)) end end
-  return lock
-end
-
 --- A semaphore of the session, with acquire(timeout [, fair, priority, poll]). It has no doorbell unless options.bell
 -- is true.
 function Peer:semaphore(semaphore, options)
   options = options or {}
   return keeping(self, self.session:semaphore(semaphore, options.strategy or "ascending", options.max_attempts or 8,
-    options.probe or "auto", not options.bell, options.most, options.fenced), "acquire")
+    options.probe or "auto", not options.bell, options.most, options.fenced))
 end
 
-local function lock_of(peer, kind, resource, options, ...)
+local function lock_of(peer, kind, resource, options)
   options = options or {}
   return keeping(peer, peer.session[kind](peer.session, resource, options.max_attempts or 8, options.probe or "auto",
-    options.fenced), ...)
+    options.fenced))
 end
 
 --- A mutex of the session, with acquire(), and a readers–writer lock, with read() and write(), as for a semaphore.
-function Peer:mutex(mutex, options) return lock_of(self, "mutex", mutex, options, "acquire") end
-function Peer:rwlock(rwlock, options) return lock_of(self, "rwlock", rwlock, options, "read", "write") end
+function Peer:mutex(mutex, options) return lock_of(self, "mutex", mutex, options) end
+function Peer:rwlock(rwlock, options) return lock_of(self, "rwlock", rwlock, options) end
 
 --- The result of a finished operation; fails the test if the operation failed.
 function Peer:result(op)
