@@ -385,13 +385,13 @@ break-db: prepare ## break db-locks on purpose; the torture must catch it: [BREA
 LUAS := lua5.4 lua5.3 lua5.1 luajit
 
 matrix: ## all specs, or SPEC=path, under every Lua, one after the other
-	+@MAKE="$(MAKE)" spec/support/matrix $(LUAS)
+	+@spec/support/matrix $(LUAS) -- $(if $(SPEC),SPEC="$(SPEC)") $(if $(GC),GC=1)
 
 # Debian's releases, each with its RabbitMQ and rabbitmq-c. sid:bookworm is sid with the RabbitMQ of bookworm.
 SUITES := bookworm trixie sid bookworm:sid sid:bookworm
 
 matrix-brokers: ## all specs, or SPEC=path, with other RabbitMQs and rabbitmq-cs, in chroots; as root; SUITES=sid
-	@LUA=$(LUA) spec/support/matrix-brokers $(SUITES) -- $(if $(SPEC),SPEC="$(SPEC)") $(if $(GC),GC=1)
+	@LUA=$(LUA) spec/support/matrix $(SUITES) -- $(if $(SPEC),SPEC="$(SPEC)") $(if $(GC),GC=1)
 
 soak: export AMQPLOCKS_SOAK = 1
 soak: test ## the long form of the specs
