@@ -4,15 +4,14 @@
 -- An output handler for busted. It prints a line for each spec file, the failures in full, and at the end, on a line of
 -- its own, "N passed, N failed". A spec that could not run counts as failed. With $SUMMARY_FILE the two numbers go to
 -- that file, followed by the failures; spec/support/suite combines these files. The line of a file is then written at
--- its end, in one write, since several processes write to the same place. With $PROGRESS_FILE that file holds "passed
--- failed" of the running spec file.
+-- its end, in one write, since several processes write to the same place.
 
 local pretty = require "pl.pretty"
 
 return function(options)
   local busted = require "busted"
   local handler = require "busted.outputHandlers.base"()
-  local summary, progress = os.getenv "SUMMARY_FILE", os.getenv "PROGRESS_FILE"
+  local summary = os.getenv "SUMMARY_FILE"
   local file, began, before
 
   local function write(...)
@@ -39,18 +38,6 @@ return function(options)
   local function file_start(element)
     file, began, before = element.name, busted.monotime(), { counts() }
     if not summary then write(file, " ... ") end
-    return nil, true
-  end
-
-  -- Other processes read it at any time, so it is replaced atomically.
-  local function test_end()
-    local out = progress and before and io.open(progress .. ".new", "w")
-    if out then
-      local passed, failed = counts()
-      out:write(passed - before[1], " ", failed - before[2], "\n")
-      out:close()
-      os.rename(progress .. ".new", progress)
-    end
     return nil, true
   end
 
@@ -83,7 +70,6 @@ return function(options)
     subscribe(self, given or options)
     busted.subscribe({ "file", "start" }, file_start)
     busted.subscribe({ "file", "end" }, file_end)
-    busted.subscribe({ "test", "end" }, test_end)
     busted.subscribe({ "suite", "end" }, suite_end)
   end
 
