@@ -7,7 +7,7 @@ local amqplocks = require "amqplocks"
 local bare = require "bare"
 local distant = require "tools.bench.parts.distant"
 local process = require "spec.support.process"
-local rows = require "tools.bench.rows"
+local rows = require "tools.bench.parts.rows"
 
 local conn = assert(amqplocks.connect(nil, { name = "bench" }))
 local raw = bare.connect(os.getenv "AMQP_URL")

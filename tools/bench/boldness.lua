@@ -13,7 +13,7 @@
 local bare = require "bare"
 local broker = require "spec.support.broker"
 local process = require "spec.support.process"
-local rows = require "tools.bench.rows"
+local rows = require "tools.bench.parts.rows"
 
 local SECONDS = 45
 local MUTEXES, ROUNDS = 20, 8 -- of each kind at a time; of each mutex

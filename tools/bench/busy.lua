@@ -6,7 +6,7 @@
 -- library uses a semaphore object that has not seen the semaphore before. It also draws a picture.
 local amqplocks = require "amqplocks"
 local bare = require "bare"
-local rows = require "tools.bench.rows"
+local rows = require "tools.bench.parts.rows"
 local svg = require "spec.support.svg"
 
 local SLOTS, ROUNDS = 1001, 7

@@ -5,7 +5,7 @@
 -- many queues, consumers and channels.
 local amqplocks = require "amqplocks"
 local bare = require "bare"
-local rows = require "tools.bench.rows"
+local rows = require "tools.bench.parts.rows"
 
 local MANY, TIMES = 1000, math.ceil(rows.rounds / 3)
 local url = os.getenv "AMQP_URL"

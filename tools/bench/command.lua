@@ -6,7 +6,7 @@ local bare = require "bare"
 local broker = require "spec.support.broker"
 local command = require "spec.support.command"
 local process = require "spec.support.process"
-local rows = require "tools.bench.rows"
+local rows = require "tools.bench.parts.rows"
 local until_true = require "spec.support.until"
 
 local TIMES = rows.rounds

@@ -6,7 +6,7 @@
 -- between a run of MANY cycles and a run of FEW, so what connecting takes is not in it.
 local amqplocks = require "amqplocks"
 local process = require "spec.support.process"
-local rows = require "tools.bench.rows"
+local rows = require "tools.bench.parts.rows"
 
 local FEW, MANY = 200, 1200
 

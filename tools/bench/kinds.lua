@@ -6,7 +6,7 @@
 -- fenced mutex.
 local amqplocks = require "amqplocks"
 local bare = require "bare"
-local rows = require "tools.bench.rows"
+local rows = require "tools.bench.parts.rows"
 
 local conn = assert(amqplocks.connect(nil, { name = "bench" }))
 local raw = bare.connect(os.getenv "AMQP_URL")

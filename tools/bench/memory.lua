@@ -5,7 +5,7 @@
 -- take some minutes.
 local amqplocks = require "amqplocks"
 local bare = require "bare"
-local rows = require "tools.bench.rows"
+local rows = require "tools.bench.parts.rows"
 
 local OPERATIONS = tonumber(os.getenv "OPERATIONS") or 20000
 

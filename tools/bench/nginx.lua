@@ -13,7 +13,7 @@ local amqplocks = require "amqplocks"
 local bare = require "bare"
 local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"
-local rows = require "tools.bench.rows"
+local rows = require "tools.bench.parts.rows"
 
 local SECONDS, CLIENTS, ROUNDS = 3, 8, 3
 local name = ("bench-%d"):format(os.time())

@@ -6,7 +6,7 @@
 -- when it loses the message.
 local amqplocks = require "amqplocks"
 local bare = require "bare"
-local rows = require "tools.bench.rows"
+local rows = require "tools.bench.parts.rows"
 
 local conn = assert(amqplocks.connect(nil, { name = "bench" }))
 local other = assert(amqplocks.connect(nil, { name = "other" }))

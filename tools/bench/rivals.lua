@@ -6,7 +6,7 @@
 -- Lua process. A time to live or a heartbeat is ten seconds.
 local bare = require "bare"
 local process = require "spec.support.process"
-local rows = require "tools.bench.rows"
+local rows = require "tools.bench.parts.rows"
 
 local WAITERS, SECONDS, ROUNDS, SETTLED, HOLD = 16, 2.5, 2, 0.5, 0.002
 local TTL, DEATHS, STOPS, PATIENCE = 10, 5, 2, 60

@@ -8,7 +8,7 @@ local amqplocks = require "amqplocks"
 local bare = require "bare"
 local distant = require "tools.bench.parts.distant"
 local process = require "spec.support.process"
-local rows = require "tools.bench.rows"
+local rows = require "tools.bench.parts.rows"
 
 local AWAY, TRIES, SLOTS = 0.1, 3, 1000
 

@@ -7,7 +7,7 @@ local amqplocks = require "amqplocks"
 local bare = require "bare"
 local process = require "spec.support.process"
 local proxy = require "spec.support.proxy"
-local rows = require "tools.bench.rows"
+local rows = require "tools.bench.parts.rows"
 
 local TIMES = 10 * rows.rounds
 local LOOK = 17 -- frames of one search at a semaphore of one slot: eight probe A and B of two, at most nine answer

@@ -3,7 +3,7 @@
 
 --- Rows of `make bench`: a measurement, its spread, and its budget (its limit).
 --
---     local rows = require "tools.bench.rows"
+--     local rows = require "tools.bench.parts.rows"
 --     rows.ratio("this / that", 1.20, 50, this, that)     -- runs both in turns; the ratio of their medians
 --     rows.compare("the same", 1.20, times, other_times)  -- measured by the caller, also in turns
 --     rows.row("something, KiB", "<= 24", value <= 24, ("%.1f"):format(value))
