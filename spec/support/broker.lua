@@ -33,17 +33,17 @@ end
 
 local function refresh(self)
   local env = read_env(self.directory)
-  self.url, self.port = env.AMQP_URL, tonumber(env.BROKER_PORT)
+  self.url, self.host, self.port = env.AMQP_URL, env.BROKER_HOST, tonumber(env.BROKER_PORT)
   self.api = ("http://guest:guest@127.0.0.1:%s/api"):format(env.BROKER_MANAGEMENT_PORT or "")
   return self
 end
 
 local function script(self, command, ...) return process.shell(SCRIPT, command, self.directory, ...) end
 
--- Stops the node when this process has ended, also by SIGKILL.
+-- Removes the node when this process has ended, also by SIGKILL.
 local function keep(self)
   process.shell("sh", "-c", [[
-    setsid sh -c 'tail -f /dev/null --pid="$1"; "$2" stop "$3"; rm -rf "$3"' keeper "$@" </dev/null >/dev/null 2>&1 &
+    setsid sh -c 'tail -f /dev/null --pid="$1"; exec "$2" remove "$3"' keeper "$@" </dev/null >/dev/null 2>&1 &
   ]], "sh", tostring(process.id()), SCRIPT, self.directory)
 end
 
@@ -57,14 +57,17 @@ function broker.start(config, plugins)
   return refresh(self)
 end
 
---- Stops it cleanly.
-function node:stop() script(self, "stop") end
+--- Stops RabbitMQ cleanly, within its Erlang node if that answers, as rabbitmqctl stop_app does: clients see the same,
+-- and restart() takes a second then, not seven.
+function node:stop()
+  if not pcall(self.tell, self, "ok = rabbit:stop(), ok.") then script(self, "stop") end
+end
 
 --- SIGKILL. Returns when its port is closed: a process with many threads takes a moment to die.
 function node:kill()
   script(self, "kill")
   until_true(function()
-    local connection = socket.connect("127.0.0.1", self.port)
+    local connection = socket.connect(self.host, self.port)
     if connection then connection:close() end
     return not connection
   end)
@@ -92,12 +95,13 @@ function node:row(name, ...)
   end, 60)
 end
 
+local has_erl_call
+
 -- Evaluates Erlang in the node; returns the value as printed. erl_call, which comes with Erlang, takes four
 -- milliseconds. rabbitmqctl takes half a second, or half a minute on a busy machine.
 local function evaluate(self, erlang)
-  if not pcall(process.shell, "sh", "-c", "command -v erl_call") then
-    return (self:ctl("eval", erlang):match("^%s*(.-)%s*$"))
-  end
+  if has_erl_call == nil then has_erl_call = pcall(process.shell, "sh", "-c", "command -v erl_call") end
+  if not has_erl_call then return (self:ctl("eval", erlang):match("^%s*(.-)%s*$")) end
   local env = read_env(self.directory)
   -- On a busy machine erl_call may time out before the node evaluated anything. Then it is safe to retry.
   local answer = process.shell("sh", "-c", [[
@@ -141,48 +145,50 @@ end
 
 local LOOKUP = '{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, $1)), '
 
---- Deletes any queue, also one that is exclusive to a connection, which no other client can delete.
-function node:delete_queue(name)
-  self:tell(LOOKUP .. '{ok, _} = rabbit_amqqueue:delete(Q, false, false, <<"the operator">>), ok.', name)
-end
-
-local WHICH = "Which = case erlang:function_exported(rabbit_db_queue, delete, 2) of "
-  .. "true -> Q; false -> amqqueue:get_name(Q) end, "
-
---- Removes the record of a queue and nothing else. RabbitMQ before 4.3 does this when another queue of the same name
--- ends.
-function node:rob_queue(name)
-  self:tell(LOOKUP .. WHICH .. '_ = rabbit_amqqueue:internal_delete(Which, <<"operator">>), ok.', name)
-end
-
---- The queue stops answering, like a queue whose node was just killed; or it answers again.
-function node:suspend_queue(name)
-  self:tell(LOOKUP .. "ok = sys:suspend(amqqueue:get_pid(Q)), ok.", name)
-end
-
-function node:resume_queue(name)
-  self:tell(LOOKUP .. "ok = sys:resume(amqqueue:get_pid(Q)), ok.", name)
-end
-
---- The broker closes the channel on which a queue is consumed, with an error, as if the client had named a queue there
--- that does not exist.
-function node:close_channel(name)
-  self:tell(LOOKUP .. "[C | _] = rabbit_amqqueue:consumers(Q), gen_server:cast(element(1, C), "
-    .. '{method, {\'queue.declare\', 0, <<"none">>, true, false, false, false, false, []}, none, noflow}).', name)
-end
-
 local CONNECTION = [[
   [Pid] = [Pid || [{pid, Pid}, {client_properties, All}]
     <- rabbit_networking:connection_info_all([pid, client_properties]),
     lists:keyfind(<<"connection_name">>, 1, All) =:= {<<"connection_name">>, longstr, $1}],
 ]]
 
---- Throws unless exactly one connection has this name.
-function node:assert_connected(name) self:tell(CONNECTION .. "true = is_pid(Pid), ok.", name) end
+-- The queues whose names begin with $1, without bolts. A bolt is a queue that guards a lock's queue against RabbitMQ
+-- before 4.3; it expires by itself.
+local NAMES = "[N || {_, _, _, N} <- rabbit_amqqueue:list_names(), string:prefix(N, $1) =/= nomatch, "
+  .. 'string:find(N, "-bolt", trailing) =/= <<"-bolt">>]'
 
---- Closes the connection that has this name.
-function node:close_connection(name)
-  self:tell(CONNECTION .. 'rabbit_networking:close_connection(Pid, "the operator wants it").', name)
+--- What an operator does: methods, such as node:delete_queue(name). Their arguments are $1, $2, …
+local ACTS = {
+  -- A queue, by its name. `delete_queue`: any, also one that is exclusive to a connection, which no other client can
+  -- delete. `rob_queue`: removes its record and nothing else, as RabbitMQ before 4.3 does when another queue of the
+  -- same name ends. `suspend_queue`: it stops answering, like a queue whose node was just killed.
+  delete_queue = LOOKUP .. '{ok, _} = rabbit_amqqueue:delete(Q, false, false, <<"the operator">>), ok.',
+  rob_queue = LOOKUP .. "Which = case erlang:function_exported(rabbit_db_queue, delete, 2) of "
+    .. 'true -> Q; false -> amqqueue:get_name(Q) end, _ = rabbit_amqqueue:internal_delete(Which, <<"operator">>), ok.',
+  suspend_queue = LOOKUP .. "ok = sys:suspend(amqqueue:get_pid(Q)), ok.",
+  resume_queue = LOOKUP .. "ok = sys:resume(amqqueue:get_pid(Q)), ok.",
+  -- The broker closes the channel on which the queue is consumed, with an error, as if the client had named a queue
+  -- there that does not exist.
+  close_channel = LOOKUP .. "[C | _] = rabbit_amqqueue:consumers(Q), gen_server:cast(element(1, C), "
+    .. '{method, {\'queue.declare\', 0, <<"none">>, true, false, false, false, false, []}, none, noflow}).',
+  -- Throws if a queue other than a bolt has a name that begins so.
+  assert_none = "Left = " .. NAMES .. ", [] = Left, ok.",
+
+  -- A connection, by its name, of which there must be one.
+  assert_connected = CONNECTION .. "true = is_pid(Pid), ok.",
+  close_connection = CONNECTION .. 'rabbit_networking:close_connection(Pid, "the operator wants it").',
+
+  -- A user, by its name. `delete_user` closes the user's connections; so does `close_connections_of`, with a reason.
+  delete_user = 'rabbit_auth_backend_internal:delete_user($1, <<"the operator">>).',
+  change_password = 'rabbit_auth_backend_internal:change_password($1, $2, <<"the operator">>).',
+  close_connections_of = "rabbit_networking:close_all_user_connections($1, $2).",
+
+  -- A virtual host; a policy there; the cluster's name, which clients see.
+  delete_vhost = 'rabbit_vhost:delete($1, <<"the operator">>), ok.',
+  clear_policy = 'rabbit_policy:delete($1, $2, <<"the operator">>).',
+  name_cluster = 'rabbit_nodes:set_cluster_name($1, <<"the operator">>).',
+}
+for name, erlang in pairs(ACTS) do
+  node[name] = function(self, ...) self:tell(erlang, ...) end
 end
 
 local PERMIT = 'ok = rabbit_auth_backend_internal:set_permissions($1, $5, $2, $3, $4, <<"the operator">>)'
@@ -219,8 +225,6 @@ function node:add_vhost(name, most, queue_type)
   return self.url .. "/" .. name
 end
 
-function node:delete_vhost(name) self:tell('rabbit_vhost:delete($1, <<"the operator">>), ok.', name) end
-
 -- The alarm is set directly. A low disk limit would have no effect where the disk is measured seldom, or cannot be.
 local ALARMS = {
   memory = { "vm_memory_monitor:set_vm_memory_high_watermark(0), ok.",
@@ -230,27 +234,15 @@ local ALARMS = {
 }
 
 --- Sets or clears the alarm about a resource ("memory" by default).
-function node:alarm(on, resource)
-  self:tell(ALARMS[resource or "memory"][on and 1 or 2])
-end
-
--- The queues whose names begin with $1, without bolts. A bolt is a queue that guards a lock's queue against RabbitMQ
--- before 4.3; it expires by itself.
-local NAMES = "[N || {_, _, _, N} <- rabbit_amqqueue:list_names(), string:prefix(N, $1) =/= nomatch, "
-  .. 'string:find(N, "-bolt", trailing) =/= <<"-bolt">>]'
+function node:alarm(on, resource) self:tell(ALARMS[resource or "memory"][on and 1 or 2]) end
 
 --- The names of the queues that begin with `prefix`, without bolts. The names hold no spaces.
-function node:queues(prefix)
-  return self:strings(NAMES, prefix)
-end
+function node:queues(prefix) return self:strings(NAMES, prefix) end
 
 --- The consumer tags of a queue.
 function node:consumer_tags(queue)
   return self:strings("begin " .. LOOKUP .. "[element(2, C) || C <- rabbit_amqqueue:consumers(Q)] end", queue)
 end
-
---- Throws if a queue other than a bolt has a name that begins with `prefix`.
-function node:assert_none(prefix) self:tell("Left = " .. NAMES .. ", [] = Left, ok.", prefix) end
 
 --- Applies a policy to the queues whose names match a pattern, or to `what` instead of queues; `definition` is JSON.
 -- `clear_policy` removes it. Both return before the policy has reached the queues.
@@ -259,31 +251,8 @@ function node:set_policy(vhost, name, pattern, definition, what)
     what or "queues")
 end
 
-function node:clear_policy(vhost, name) self:tell('rabbit_policy:delete($1, $2, <<"the operator">>).', vhost, name) end
-
---- Changes a user's password.
-function node:change_password(user, password)
-  self:tell('rabbit_auth_backend_internal:change_password($1, $2, <<"the operator">>).', user, password)
-end
-
---- Closes all connections of a user, with this text as reason.
-function node:close_connections_of(user, words)
-  self:tell("rabbit_networking:close_all_user_connections($1, $2).", user, words)
-end
-
---- Changes the cluster name, which clients see.
-function node:name_cluster(name) self:tell('rabbit_nodes:set_cluster_name($1, <<"the operator">>).', name) end
-
---- Deletes a user, which closes the user's connections.
-function node:delete_user(name)
-  self:tell('rabbit_auth_backend_internal:delete_user($1, <<"the operator">>).', name)
-end
-
---- Stops it and removes its directory.
-function node:remove()
-  self:stop()
-  process.shell("rm", "-rf", self.directory)
-end
+--- SIGKILL, and removes its directory.
+function node:remove() script(self, "remove") end
 
 local suites = os.getenv "BROKER_DIR"
 

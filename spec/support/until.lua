@@ -15,12 +15,14 @@ return function (fn, seconds)
   seconds = seconds or 60 -- beside other work a machine may be slow
   local deadline, pause = socket.gettime() + seconds, 0.001
   while true do
+    local asked = socket.gettime()
     local result, why = fn()
     if result then return result, why end
-    if socket.gettime() >= deadline then
+    local now = socket.gettime()
+    if now >= deadline then
       error(("still not true after %g s%s"):format(seconds, why and ": " .. tostring(why) or ""), 2)
     end
-    socket.sleep(pause)
+    socket.sleep(math.max(pause, math.min(4 * (now - asked), 0.5))) -- what costs much is asked seldom
     pause = math.min(pause * 2, 0.05)
   end
 end
