@@ -48,7 +48,6 @@ function client:write(bytes, seconds)
     if err and err ~= "timeout" then return nil, err end  -- first read what the broker sent before it hung up
     at = (last or partial) + 1
   end
-  self.written = socket.gettime()
   return true
 end
 
@@ -110,14 +109,7 @@ end
 -- socket.
 function client:read(deadline)
   self:flush()
-  local now = socket.gettime()
-  local patience = math.max(0, deadline - now)
-  if self.heartbeat > 0 then
-    local due = self.written + self.heartbeat / 2
-    if now >= due then self:write(frames.encode{ heartbeat = true }) end
-    patience = math.min(patience, self.heartbeat / 2)
-  end
-  if not socket.select({ self.socket }, nil, patience)[self.socket] then return nil end
+  if not socket.select({ self.socket }, nil, math.max(0, deadline - socket.gettime()))[self.socket] then return nil end
   local bytes, err, partial = self.socket:receive(65536)
   bytes = bytes or partial
   if err and err ~= "timeout" then self.ended = err end
@@ -199,12 +191,10 @@ end
 
 -- Connections -------------------------------------------------------------------------------------------------------
 
-local function unescaped(text)
-  return text and url.unescape(text)
-end
+local function unescaped(text) return text and url.unescape(text) end
 
-local function expect(self, method, seconds)
-  local frame, why = self:find(anything, seconds)
+local function expect(self, method)
+  local frame, why = self:find(anything)
   if not frame then self:complain(method, why) end
   if frame.method == method then return frame end
   if frame.method == "connection.close" then return nil, self.closed end
@@ -216,28 +206,24 @@ local function handshake(self, user, password, virtual_host, options)
   local start, why = expect(self, "connection.start")
   if not start then return nil, why end
   self.server = start.server_properties
-  local capabilities = {}
-  for name, value in pairs(CAPABILITIES) do capabilities[name] = value end
-  for name, value in pairs(options.capabilities or {}) do capabilities[name] = value end
   self:write(frames.encode{
     method = "connection.start-ok", mechanism = "PLAIN", response = ("\0%s\0%s"):format(user, password),
-    locale = "en_US", client_properties = { product = "amqp-locks spec", capabilities = capabilities },
+    locale = "en_US", client_properties = { product = "amqp-locks spec", capabilities = CAPABILITIES },
   })
   local tune
   tune, why = expect(self, "connection.tune")
   if not tune then return nil, why end
-  self.heartbeat = options.heartbeat or 0
-  self.frame_max = math.min(options.frame_max or tune.frame_max, tune.frame_max)
+  self.frame_max = tune.frame_max
   self:write(frames.encode{ method = "connection.tune-ok", channel_max = tune.channel_max,
-    frame_max = self.frame_max, heartbeat = self.heartbeat }
+    frame_max = tune.frame_max, heartbeat = options.heartbeat or 0 }
     .. frames.encode{ method = "connection.open", virtual_host = virtual_host })
   return expect(self, "connection.open-ok")
 end
 
 --- Opens a connection.
 -- @tparam[opt] string address an amqp:// URL; $AMQP_URL unless given
--- @tparam[opt] table options heartbeat (seconds; 0, none, unless given), frame_max, capabilities (added to the usual
---   ones; false takes one away), user, password, virtual_host (instead of the URL's)
+-- @tparam[opt] table options heartbeat (seconds, of which it sends none; 0 unless given), user, password, virtual_host
+--   (instead of the URL's)
 -- @return the client; or nil and the reason when the broker refused
 function client.connect(address, options)
   options = options or {}
@@ -246,7 +232,6 @@ function client.connect(address, options)
   if parts.scheme ~= "amqp" then error("this client speaks amqp:// only", 2) end
   local self = setmetatable({
     socket = assert(socket.tcp()), decoder = frames.decoder(), out = "", inbox = {}, partial = {}, channels = {},
-    heartbeat = 0, written = 0,
   }, client)
   self.socket:settimeout(SECONDS)
   assert(self.socket:connect(parts.host, parts.port or 5672))
@@ -326,9 +311,7 @@ end
 
 --- Deletes a queue, if it exists.
 -- @return delete-ok; or nil and the reason
-function client:delete(queue)
-  return ask(self, { method = "queue.delete", queue = queue })
-end
+function client:delete(queue) return ask(self, { method = "queue.delete", queue = queue }) end
 
 --- Whether a queue of this name exists, also one that is exclusive to another connection.
 function client:exists(queue)
