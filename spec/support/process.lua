@@ -233,7 +233,8 @@ function process.directory() return (process.shell("mktemp", "-d"):match "^[^\n]
 
 local modules -- the directory with the C modules built so far
 
-local function lua_package()
+--- The pkg-config package of this run's Lua.
+function process.lua_package()
   local version, jit = _VERSION:match("%d.%d"), rawget(_G, "jit")
   for _, suffix in ipairs{ jit and "jit" or version, "-" .. version, (version:gsub("%.", "")) } do
     if pcall(process.shell, "pkg-config", "--exists", "lua" .. suffix) then return "lua" .. suffix end
@@ -253,7 +254,7 @@ end
 function process.c_module(name, flags)
   modules = modules or process.directory()
   process.shell("sh", "-c", [[exec ${CC:-cc} -shared -fPIC $(pkg-config --cflags "$1") -o "$2" "$3" $4]], "cc",
-    lua_package(), modules .. "/" .. name .. ".so", "spec/support/programs/" .. name .. ".c", flags or "")
+    process.lua_package(), modules .. "/" .. name .. ".so", "spec/support/programs/" .. name .. ".c", flags or "")
   return modules .. "/?.so;"
 end
 

@@ -52,14 +52,7 @@ end
 -- writes to other sockets.
 program.RACES = ("io_sync=0:suppressions=%s/spec/support/races.txt"):format(process.shell("pwd"):match "[^\n]+")
 
---- The pkg-config package of this run's Lua.
-function program.lua_package()
-  local version = _VERSION:match "%d.%d"
-  for _, name in ipairs { program.LUA, "lua" .. version, "lua-" .. version, "lua" .. version:gsub("%.", "") } do
-    if pcall(process.shell, "pkg-config", "--exists", name) then return name end
-  end
-  error("pkg-config knows no headers of " .. _VERSION)
-end
+program.lua_package = process.lua_package
 
 --- Builds a program from a file as users do: with the flags of pkg-config for these packages. Warnings are errors.
 -- Returns its path. `how`: { lib = where to look for packages, flags = more compiler flags, static = link statically }

@@ -43,6 +43,9 @@ def child(base, how, words, slave):
         os.dup2(log, 1)
         os.dup2(log, 2)
     os.closerange(3, 256)
+    for usual in range(1, signal.SIGSYS + 1):
+        if usual not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(usual, signal.SIG_DFL)
     for name in how:
         key, _, value = name.partition("=")
         if key == "fd":
@@ -51,12 +54,7 @@ def child(base, how, words, slave):
             if fd != int(value):
                 os.close(fd)
             os.set_inheritable(int(value), True)
-    for usual in range(1, signal.SIGSYS + 1):
-        if usual not in (signal.SIGKILL, signal.SIGSTOP):
-            signal.signal(usual, signal.SIG_DFL)
-    for name in how:
-        key, _, value = name.partition("=")
-        if key == "ignore":
+        elif key == "ignore":
             signal.signal(getattr(signal, "SIG" + value), signal.SIG_IGN)
         elif key == "close":
             os.close(int(value))
@@ -65,13 +63,6 @@ def child(base, how, words, slave):
     except OSError as problem:
         os.write(2, str(problem).encode())
         os._exit(99)
-
-
-def tell_status(base, status):
-    if os.WIFSIGNALED(status):
-        write_file(base + ".status", "signal %d\n" % os.WTERMSIG(status))
-    else:
-        write_file(base + ".status", "exit %d\n" % os.WEXITSTATUS(status))
 
 
 def reap(base, pid):
@@ -83,7 +74,8 @@ def reap(base, pid):
         if got == 0:
             return
         if got == pid:
-            tell_status(base, status)
+            code = os.waitstatus_to_exitcode(status)
+            write_file(base + ".status", "%s %d\n" % ("signal" if code < 0 else "exit", abs(code)))
 
 
 def parent_of(pid):

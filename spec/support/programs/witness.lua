@@ -101,15 +101,12 @@ function witness.switches(thread) return tonumber(status(thread, "voluntary_ctxt
 
 --- The signals that a thread blocks: sixty-four times "0" or "1", that of signal 1 first.
 function witness.blocked(thread)
-  local bits = status(thread, "SigBlk"):gsub("%x", function(digit)
-    local value, four = tonumber(digit, 16), ""
-    for _ = 1, 4 do
-      four = value % 2 .. four
-      value = math.floor(value / 2)
-    end
-    return four
-  end)
-  return bits:reverse()
+  local bits = {}
+  for digit in status(thread, "SigBlk"):reverse():gmatch "%x" do
+    local value = tonumber(digit, 16)
+    for power = 0, 3 do table.insert(bits, math.floor(value / 2 ^ power) % 2 == 1 and "1" or "0") end
+  end
+  return table.concat(bits)
 end
 
 return witness
