@@ -109,30 +109,27 @@ describe("in a coroutine", function()
       end)
     end
 
-    local function nothing_is_left()
-      assert.same({ false, {} }, { called, conn._driver.losses:watched() })
-      is_free()
+    for how, ends_it in pairs{
+      ["is interrupted"] = function()
+        interrupt = { "enough" }
+        local results = ends(thread)
+        assert.same({ false, true }, { results[1], results[2] == interrupt })
+      end,
+      ["is closed"] = function() assert(coroutine.close(thread)) end,
+      ["is closed, also if the log throws then"] = function()
+        state:revoke() -- is logged
+        conn._driver.log = failing_close(function() coroutine.yield "logs" end, "it throws")
+        goes_on(thread, "logs")
+        assert.same({ false, "it throws" }, { coroutine.close(thread) })
+      end,
+    } do
+      local this_it = how == "is interrupted" and it or closing_it
+      this_it("leaves nothing of it if his coroutine " .. how .. " while he asks", function()
+        ends_it()
+        assert.same({ false, {} }, { called, conn._driver.losses:watched() })
+        is_free()
+      end)
     end
-
-    it("leaves nothing of it if he is interrupted while he asks", function()
-      interrupt = { "enough" }
-      local results = ends(thread)
-      assert.same({ false, true }, { results[1], results[2] == interrupt })
-      nothing_is_left()
-    end)
-
-    closing_it("leaves nothing of it if his coroutine is closed while he asks", function()
-      assert(coroutine.close(thread))
-      nothing_is_left()
-    end)
-
-    closing_it("leaves nothing of it if his coroutine is closed while he asks, also if the log throws then", function()
-      state:revoke() -- is logged
-      conn._driver.log = failing_close(function() coroutine.yield "logs" end, "it throws")
-      goes_on(thread, "logs")
-      assert.same({ false, "it throws" }, { coroutine.close(thread) })
-      nothing_is_left()
-    end)
   end)
 
   for times = 0, 3 do
@@ -168,11 +165,8 @@ describe("in a coroutine", function()
   end
 
   describe("with's function", function()
-    local sem
-
-    before_each(function() sem = conn:semaphore "slots" end)
-
     it("may yield; what it returns or throws comes out, after the release", function()
+      local sem = conn:semaphore "slots"
       local thread = begin("works", sem.with, sem, function(lock, word)
         return lock.slot, word, coroutine.yield "works", nil
       end, "word")
@@ -190,7 +184,7 @@ describe("in a coroutine", function()
     end)
 
     it("is in the coroutine that a loop would resume, also in another with", function()
-      local inside
+      local inside, sem = nil, conn:semaphore "slots"
       local thread = begin("works", sem.with, sem, function()
         return conn:mutex("b"):with(function()
           inside = protected.running()
@@ -199,12 +193,6 @@ describe("in a coroutine", function()
       end)
       assert.equal(thread, inside)
       assert.same({ true, true, true, "done" }, ends(thread, "done"))
-    end)
-
-    closing_it("is closed: the lock is let go of; without an answer, as nothing can wait there", function()
-      assert(coroutine.close(begin("works", sem.with, sem, function() coroutine.yield "works" end)))
-      assert.same({}, conn._driver.losses:watched())
-      is_free()
     end)
   end)
 
