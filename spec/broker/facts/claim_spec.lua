@@ -5,28 +5,19 @@
 local scene = require "spec.broker.facts.scene"
 local until_true = require "spec.support.until"
 
--- Everything that makes a slot held, queued to go out in one write.
-local function send_claim(channel, slot, holder)
-  channel:send(scene.holder(holder))
-  channel:send{ method = "basic.consume", queue = holder, no_ack = true }
-  channel:send{ method = "queue.declare", queue = slot, passive = true }
-end
-
--- A consume that is refused with an error of the channel, whoever the user is.
-local function refused_consume(queue)
-  return { method = "basic.consume", queue = queue, no_ack = true, arguments = { ["x-priority"] = "none" } }
-end
+after_each(scene.clear)
 
 describe("declare B, consume B, passive declare A in one write", function ()
-  after_each(scene.clear)
+  local function send_claim(channel, slot, holder)
+    channel:send(scene.holder(holder)):send{ method = "basic.consume", queue = holder, no_ack = true }
+    return channel:send{ method = "queue.declare", queue = slot, passive = true }
+  end
 
   -- On one channel consume-ok may come after the later declare-ok, so nothing here depends on their order.
   it("are all answered when A is there, and B is held", function ()
     local slot, holder, connection, other = scene.queue(scene.slot()), scene.name(), scene.connect(), scene.connect()
     for _ = 1, 30 do
-      local channel = connection:channel()
-      send_claim(channel, slot, holder)
-      local came = {}
+      local channel, came = send_claim(connection:channel(), slot, holder), {}
       for _ = 1, 3 do
         local answer = assert(channel:next())
         came[answer.method .. " " .. (answer.queue or "")] = true
@@ -39,42 +30,24 @@ describe("declare B, consume B, passive declare A in one write", function ()
     end
   end)
 
-  it("end with the channel closed and B gone when A is missing", function ()
-    local slot, holder, connection, other = scene.name(), scene.name(), scene.connect(), scene.connect()
+  it("end with the channel closed and B gone when A is missing, or when somebody else has B, who keeps it", function ()
+    local missing, holder, connection, other = scene.name(), scene.name(), scene.connect(), scene.connect()
     for _ = 1, 30 do
-      local channel = connection:channel()
-      send_claim(channel, slot, holder)
-      local answer, reason
-      repeat answer, reason = channel:next() until not answer
-      assert.equal(404, reason.code)
-      assert.same({ 50, 10 }, { reason.class_id, reason.method_id })
-      assert.is_nil(reason.connection)
+      scene.closed(send_claim(connection:channel(), missing, holder), 404, 50, 10)
       until_true(function () return not other:exists(holder) end)
     end
-  end)
-
-  it("close the channel with the ids of the declare when somebody else has B", function ()
-    local slot, holder = scene.queue(scene.slot()), scene.hold(scene.channel(), scene.name())
-    local channel = scene.channel()
-    send_claim(channel, slot, holder)
-    local answer, reason = channel:next()
-    assert.is_nil(answer)
-    assert.equal(405, reason.code)
-    assert.same({ 50, 10 }, { reason.class_id, reason.method_id })
-    assert.is_true(scene.connect():locked(holder))
+    scene.hold(scene.channel(), holder)
+    scene.closed(send_claim(connection:channel(), scene.queue(scene.slot()), holder), 405, 50, 10)
+    assert.is_true(other:locked(holder))
   end)
 end)
 
 describe("a claim whose consume is refused", function ()
-  after_each(scene.clear)
-
   local function half_claim(connection, name)
     local channel = connection:channel()
     assert(channel:call(scene.holder(name)))
-    local answer, reason = channel:call(refused_consume(name))
-    assert.is_nil(answer)
-    assert.same({ 60, 20 }, { reason.class_id, reason.method_id })
-    assert.is_nil(reason.connection)
+    scene.refused(nil, channel, { method = "basic.consume", queue = name, no_ack = true,
+      arguments = { ["x-priority"] = "none" } }, 60, 20)
   end
 
   it("leaves B standing until the connection ends", function ()
@@ -97,45 +70,36 @@ describe("a claim whose consume is refused", function ()
   end)
 end)
 
-describe("the same name claimed again by the same connection", function ()
-  after_each(scene.clear)
-
-  -- Why a name stays "claiming" until its absence is certain: the old queue may still be on its way out. A declare may
-  -- then find it, and the consume behind it 404. What must never be is a consume-ok for a queue that vanishes.
-  local endings = {
-    ["after close-ok of the old channel"] = function (old) old:close() end,
-    ["in one write with what closes the old channel"] = function (old)
-      old:send{ method = "queue.declare", queue = scene.name(), passive = true }
-    end,
-  }
-  for when, finish in pairs(endings) do
-    it(when .. " gives 404 or is held for good", function ()
-      local owner, other, name = scene.connect(), scene.connect(), scene.name()
-      for _ = 1, 30 do
-        local old, new = owner:channel(), owner:channel()
-        scene.hold(old, name)
-        finish(old)
-        until_true(function ()
-          new:send(scene.holder(name))
-          new:send{ method = "basic.consume", queue = name, no_ack = true }
-          local held, reason = new:await("basic.consume-ok")
-          if held then return true end
-          assert.equal(404, reason.code)
-          new = owner:channel()
-        end)
-        scene.barrier(new, name)
-        assert.is_true(other:locked(name))
-        assert(new:call{ method = "queue.delete", queue = name })
-        old:close()
-        new:close()
-      end
-    end)
-  end
-end)
+-- Why a name stays "claiming" until its absence is certain: the old queue may still be on its way out. A declare may
+-- then find it, and the consume behind it 404. What must never be is a consume-ok for a queue that vanishes.
+it("the same name claimed again by the same connection, when the old channel ends, gives 404 or is held for good",
+  function ()
+    local owner, other, name = scene.connect(), scene.connect(), scene.name()
+    local endings = {
+      function (old) old:close() end,
+      function (old) old:send{ method = "queue.declare", queue = scene.name(), passive = true } end, -- in one write
+    }
+    for round = 1, 60 do
+      local old, new = owner:channel(), owner:channel()
+      scene.hold(old, name)
+      endings[round % 2 + 1](old)
+      until_true(function ()
+        new:send(scene.holder(name))
+        new:send{ method = "basic.consume", queue = name, no_ack = true }
+        local held, reason = new:await("basic.consume-ok")
+        if held then return true end
+        assert.equal(404, reason.code)
+        new = owner:channel()
+      end)
+      scene.barrier(new, name)
+      assert.is_true(other:locked(name))
+      assert(new:call{ method = "queue.delete", queue = name })
+      old:close()
+      new:close()
+    end
+  end)
 
 describe("a consumer that is given up before consume-ok", function ()
-  after_each(scene.clear)
-
   local function consume(channel, queue)
     return channel:send{ method = "basic.consume", queue = queue, consumer_tag = "early" }
   end
@@ -143,14 +107,10 @@ describe("a consumer that is given up before consume-ok", function ()
   -- Why no basic.cancel is ever written before that consumer's consume-ok. A broker that minds less may do so.
   it("by basic.cancel costs the whole connection on 3.10", function ()
     local queue, connection = scene.queue(), scene.connect()
-    local channel = connection:channel()
-    consume(channel, queue):send{ method = "basic.cancel", consumer_tag = "early" }
+    local channel = consume(connection:channel(), queue):send{ method = "basic.cancel", consumer_tag = "early" }
     local answer, reason = channel:await("basic.cancel-ok")
     if connection.server.version:find("^3%.10%.") then assert.is_nil(answer) end
-    if not answer then
-      assert.is_true(reason.connection)
-      assert.equal(541, reason.code)
-    end
+    if not answer then assert.same({ true, 541 }, { reason.connection, reason.code }) end
     assert.is_true(scene.connect():exists(queue))
   end)
 
@@ -158,8 +118,7 @@ describe("a consumer that is given up before consume-ok", function ()
     local connection = scene.connect()
     for _ = 1, 30 do
       local queue, channel, closing = scene.queue(), connection:channel(), connection:channel()
-      consume(closing, queue)
-      closing:close()
+      consume(closing, queue):close()
       consume(channel, queue):send{ method = "queue.delete", queue = queue }
       assert.is_table(channel:await("queue.delete-ok"))
       channel:close()

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Effects of an operator's actions: alarms, permissions, and refused connections.
+-- Effects of an operator's actions: alarms and permissions.
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local scene = require "spec.broker.facts.scene"
@@ -9,30 +9,7 @@ local until_true = require "spec.support.until"
 
 local operated_it = broker.operated_it(it, pending)
 
--- A channel, a queue held on it, and a function to call under an alarm: it publishes until the broker says "blocked".
-local function blocked_publisher()
-  local publisher = scene.connect()
-  local channel = publisher:channel()
-  local held = scene.hold(channel, scene.name())
-  return channel, held, function ()
-    until_true(function ()  -- the alarm reaches the connections a moment after the operator's command is done
-      channel:publish{ routing_key = held }
-      return publisher:find(function (frame) return frame.method == "connection.blocked" end, 0.05)
-    end)
-  end
-end
-
-local function memory_alarm()
-  local function over()
-    broker.suite:alarm(false)
-    local asking = assert(client.connect())
-    assert.equal("absent", asking:probe(scene.name()))  -- published, so no alarm
-    asking:close()
-  end
-  scene.undo(over)
-  broker.suite:alarm(true)
-  return over
-end
+after_each(scene.clear)
 
 -- A dozen whole lives of a lock on connections that do not publish: enough for anything that was going to happen.
 local function others_work()
@@ -45,93 +22,49 @@ local function others_work()
   end
 end
 
-describe("a memory alarm", function ()
-  after_each(scene.clear)
-
-  operated_it("stops the broker from reading whoever publishes, until it is over; others work on", function ()
-    local channel, held, be_blocked = blocked_publisher()
-    local publisher = channel.client
-    local over = memory_alarm()
-    be_blocked()
-    channel:send{ method = "queue.declare", queue = held, passive = true }
-    publisher:flush()
-    others_work()
-    assert.is_nil(publisher:find(function (frame) return frame.method == "queue.declare-ok" end, 0))
-    over()
-    assert(publisher:await("connection.unblocked"))
-    assert.is_table(channel:await("queue.declare-ok"))
-  end)
-
-  operated_it("keeps a dead publisher's exclusive queue until it is over, but not a dead holder's", function ()
-    local channel, kept, be_blocked = blocked_publisher()
-    local holder, asking = scene.connect(), scene.connect()
-    local freed = scene.hold(holder:channel(), scene.name())
-    local over = memory_alarm()
-    be_blocked()
-    channel.client:abort()
-    holder:abort()
-    until_true(function () return not asking:exists(freed) end)
-    others_work()
-    assert.is_true(asking:locked(kept))
-    over()
-    until_true(function () return not asking:exists(kept) end)
-  end)
+operated_it("a memory alarm stops the broker from reading whoever publishes, until it is over; others work on; a dead "
+  .. "publisher's exclusive queue is kept for so long, a dead holder's is not", function ()
+  local publisher, dying, holder, asking = scene.connect(), scene.connect(), scene.connect(), scene.connect()
+  local channel = publisher:channel()
+  local held, kept = scene.hold(channel, scene.name()), scene.hold(dying:channel(), scene.name())
+  local freed = scene.hold(holder:channel(), scene.name())
+  scene.undo(function () broker.suite:alarm(false) end)
+  broker.suite:alarm(true)
+  for _, one in ipairs{ publisher, dying } do
+    until_true(function ()  -- the alarm reaches the connections a moment after the operator's command is done
+      one.channels[1]:publish{ routing_key = held }
+      return one:find(function (frame) return frame.method == "connection.blocked" end, 0.05)
+    end)
+  end
+  channel:send{ method = "queue.declare", queue = held, passive = true }
+  publisher:flush()
+  dying:abort()
+  holder:abort()
+  until_true(function () return not asking:exists(freed) end)
+  others_work()
+  assert.is_nil(publisher:find(function (frame) return frame.method == "queue.declare-ok" end, 0))
+  assert.is_true(asking:locked(kept))
+  broker.suite:alarm(false)
+  assert(publisher:await("connection.unblocked"))
+  assert.is_table(channel:await("queue.declare-ok"))
+  until_true(function () return not asking:exists(kept) end)
 end)
 
-describe("a user", function ()
-  after_each(scene.clear)
-
-  local function user(configure, write, read)
-    local name = client.unique("user")
-    scene.undo(function () broker.suite:delete_user(name) end)
-    broker.suite:add_user(name, configure, write, read)
-    return { user = name, password = "password" }
+-- Brokers up to 4.0 let everybody declare passively; 4.3 asks for the permission to configure.
+operated_it("a user with no permission gets 403 for everything but, on older brokers, a passive declare", function ()
+  local user, queue, missing = client.unique("user"), scene.queue(), scene.name()
+  scene.undo(function () broker.suite:delete_user(user) end)
+  broker.suite:add_user(user, "", "", "")
+  local nobody = scene.connect{ user = user, password = "password" }
+  for _, frame in ipairs{ scene.holder(missing), { method = "queue.delete", queue = queue },
+    { method = "queue.delete", queue = missing }, { method = "basic.consume", queue = queue },
+    { method = "basic.get", queue = queue }, { method = "queue.bind", queue = queue, exchange = "amq.direct" } } do
+    scene.refused(403, nobody:channel(), frame)
   end
-
-  local function refused(connection, frame)
-    local answer, reason = connection:channel():call(frame)
-    assert.is_nil(answer)
-    assert.is_nil(reason.connection)
-    return reason.code
+  local answer, reason = nobody:probe(missing)
+  assert.same({ nil, 403, 60, 40 }, { answer, reason.code, reason.class_id, reason.method_id })
+  for name, code in pairs{ [queue] = 0, [missing] = 404 } do
+    answer, reason = nobody:channel():call{ method = "queue.declare", queue = name, passive = true }
+    assert.truthy(answer and code == 0 or reason.code == code or reason.code == 403)
   end
-
-  -- Brokers up to 4.0 let everybody declare passively; 4.3 asks for the permission to configure.
-  operated_it("with no permission at all gets 403 for everything but, on older brokers, a passive declare", function ()
-    local nobody, queue, missing = scene.connect(user("", "", "")), scene.queue(), scene.name()
-    assert.equal(403, refused(nobody, scene.holder(missing)))
-    assert.equal(403, refused(nobody, { method = "queue.delete", queue = queue }))
-    assert.equal(403, refused(nobody, { method = "queue.delete", queue = missing }))
-    assert.equal(403, refused(nobody, { method = "basic.consume", queue = queue }))
-    assert.equal(403, refused(nobody, { method = "basic.get", queue = queue }))
-    assert.equal(403, refused(nobody, { method = "queue.bind", queue = queue, exchange = "amq.direct" }))
-    local answer, reason = nobody:probe(missing)
-    assert.is_nil(answer)
-    assert.same({ 403, 60, 40 }, { reason.code, reason.class_id, reason.method_id })
-    local declared, refusal = nobody:channel():call{ method = "queue.declare", queue = queue, passive = true }
-    assert.truthy(declared or refusal.code == 403)
-    declared, refusal = nobody:channel():call{ method = "queue.declare", queue = missing, passive = true }
-    assert.is_nil(declared)
-    assert.truthy(refusal.code == 404 or refusal.code == 403)
-  end)
-
-  operated_it("with configure alone declares and deletes a holder queue, which a refused consume leaves", function ()
-    local connection, name, other = scene.connect(user(".*", "", "")), scene.name(), scene.connect()
-    local channel = connection:channel()
-    assert(channel:call(scene.holder(name)))
-    local answer, reason = channel:call{ method = "basic.consume", queue = name, no_ack = true }
-    assert.is_nil(answer)
-    assert.same({ 403, 60, 20 }, { reason.code, reason.class_id, reason.method_id })
-    assert.is_true(other:locked(name))
-    assert.is_table(connection:delete(name))
-    assert.is_false(other:exists(name))
-  end)
-
-  operated_it("with configure and read holds locks, and with write on amq.default alone probes", function ()
-    local holder = scene.connect(user(".*", "", ".*"))
-    local prober = scene.connect(user("", "^amq\\.default$", ""))
-    local name = scene.hold(holder:channel(), scene.name())
-    assert.equal("present", prober:probe(name))
-    assert(holder:delete(name))
-    assert.equal("absent", prober:probe(name))
-  end)
 end)

@@ -47,6 +47,7 @@ end
 
 --- To be called after each test.
 function scene.clear()
+  if not (clients[1] or names[1] or undone[1]) then return end
   local old_clients, old_names, old_undone = clients, names, undone
   clients, names, undone = {}, {}, {}  -- first, so that one test's trouble does not become the next one's
   local failure
@@ -128,14 +129,23 @@ function scene.impatient(node)
   node:ask(set:format(1000, 50))
 end
 
---- Asserts that the broker closes the channel with this code for this frame, and not the connection; with the ids of a
--- class and a method, if given.
-function scene.refused(code, channel, frame, class_id, method_id)
-  local answer, reason = channel:call(frame)
-  assert(not answer, frame.method .. " was not refused")
-  luassert.same({ code, class_id or reason.class_id, method_id or reason.method_id },
+--- Asserts that the broker closes the channel with this code, and not the connection; with the ids of a class and a
+-- method, if given. Returns the names of the methods that came before.
+function scene.closed(channel, code, class_id, method_id)
+  local came, frame, reason = {}, channel:next()
+  while frame do
+    came[frame.method] = true
+    frame, reason = channel:next()
+  end
+  luassert.same({ code or reason.code, class_id or reason.class_id, method_id or reason.method_id },
     { reason.code, reason.class_id, reason.method_id })
   luassert.is_nil(reason.connection)
+  return came
+end
+
+--- The same for this frame, which has no other answer.
+function scene.refused(code, channel, frame, class_id, method_id)
+  luassert.same({}, scene.closed(channel:send(frame), code, class_id, method_id))
 end
 
 return scene

@@ -13,8 +13,6 @@ local scene = require "spec.broker.facts.scene"
 
 local single = {}
 
-local SECONDS = 20
-
 single.ARGUMENTS = {
   ["x-queue-type"] = "classic", ["x-single-active-consumer"] = true, ["x-max-length"] = 1, ["x-expires"] = 600000,
 }
@@ -43,7 +41,7 @@ end
 
 --- Waits until a consumer has the token, which is `delivery` then.
 function single.served(self)
-  self.delivery = assert(self.channel:await("basic.deliver", SECONDS))
+  self.delivery = assert(self.channel:await("basic.deliver"))
   assert(self.delivery.consumer_tag == self.tag)
   return self
 end
@@ -68,13 +66,13 @@ end
 --- Leaves the line and gives the token back, in one write.
 function single.release(self)
   single.nack(single.cancel(self))
-  assert(self.channel:await("basic.cancel-ok", SECONDS))
+  assert(self.channel:await("basic.cancel-ok"))
 end
 
 --- How many tokens are ready, and how many consumers there are.
 function single.counts(queue)
   local channel = scene.channel()
-  local answer = assert(channel:call({ method = "queue.declare", queue = queue, passive = true }, SECONDS))
+  local answer = assert(channel:call{ method = "queue.declare", queue = queue, passive = true })
   channel.client:close()
   return { answer.message_count, answer.consumer_count }
 end

@@ -8,29 +8,27 @@ local until_true = require "spec.support.until"
 
 local waiter, woken, asleep, give_back = single.join, single.served, single.asleep, single.release
 
+after_each(scene.clear)
+
+local function rung(bell, one)
+  scene.ring(bell)
+  return woken(one)
+end
+
 for _, queue_type in ipairs{ "classic", "quorum" } do
   describe("waiters on a " .. queue_type .. " bell", function ()
-    after_each(scene.clear)
     local bell
     before_each(function ()
       bell = scene.queue{ durable = true, arguments = { ["x-queue-type"] = queue_type } }
     end)
 
-    it("are served in the order they came", function ()
+    it("are served by x-priority, the highest first, and within one in the order they came", function ()
       local line = {}
-      for i = 1, 10 do line[i] = waiter(bell) end
-      for i = 1, 10 do
-        scene.ring(bell)
-        woken(line[i])
-        for later = i + 1, 10 do assert.is_true(asleep(line[later])) end
-      end
-    end)
-
-    it("are served by x-priority, the highest first", function ()
-      local none, high, low = waiter(bell), waiter(bell, 5), waiter(bell, 1)
-      for _, next_one in ipairs{ high, low, none } do
-        scene.ring(bell)
-        woken(next_one)
+      for i = 2, 7 do line[i] = waiter(bell, 1) end
+      line[8], line[1] = waiter(bell), waiter(bell, 5)
+      for i = 1, 8 do
+        rung(bell, line[i])
+        for later = i + 1, 8 do assert.is_true(asleep(line[later])) end
       end
     end)
 
@@ -42,118 +40,89 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
         assert(self.channel:await("basic.cancel-ok"))
         self.tag = scene.wait_for_token(self.channel, bell, priority)
       end
-      scene.ring(bell)
-      surplus(woken(first))
-      scene.ring(bell)
-      surplus(woken(second), 1)
-      scene.ring(bell)
-      woken(second)
+      surplus(rung(bell, first))
+      surplus(rung(bell, second), 1)
+      rung(bell, second)
       assert.is_true(asleep(first))
     end)
 
-    it("are told by basic.cancel when the bell is deleted, with a token in hand or without", function ()
-      local holder, other = waiter(bell), waiter(bell)
+    -- consume-ok itself never tells. (A qos after it nearly always does, but does not ask the queue.)
+    it("know whether a token is ready by the answer to a question after consume-ok", function ()
+      local connection = scene.connect()
       scene.ring(bell)
-      woken(holder)
-      assert(scene.connect():delete(bell))
-      assert.equal(holder.tag, assert(holder.channel:await("basic.cancel")).consumer_tag)
-      assert.equal(other.tag, assert(other.channel:await("basic.cancel")).consumer_tag)
-    end)
-  end)
-end
-
-describe("a holder", function ()
-  after_each(scene.clear)
-
-  -- Why consumer tags are never used again.
-  it("that deletes its own queue gets basic.cancel as well, before or after delete-ok", function ()
-    local connection = scene.connect()
-    for _ = 1, 30 do
-      local channel = connection:channel()
-      local name = scene.hold(channel, scene.name())
-      assert(channel:call{ method = "queue.delete", queue = name })
-      assert.is_table(channel:await("basic.cancel"))
-      channel:close()
-    end
-  end)
-
-  it("that releases in order (delete, delete-ok, nack) wakes nobody before its queue is gone", function ()
-    local bell, name = scene.queue(), scene.name()
-    local before, prober = waiter(bell), scene.connect()
-    scene.ring(bell)
-    woken(before)
-    for _ = 1, 20 do
-      local after, lock = waiter(bell), before.channel.client:channel()
-      scene.hold(lock, name)
-      assert(lock:call{ method = "queue.delete", queue = name })
-      give_back(before)
-      woken(after)
-      assert.equal("absent", prober:probe(name))
-      assert.is_true(after.channel.client:exists(bell))
-      before = after
-    end
-  end)
-end)
-
-describe("a delivery", function ()
-  after_each(scene.clear)
-
-  -- Why a used channel goes back to the pool clean: the delivery outlives its queue.
-  it("can be acked after its queue is deleted, but not twice: that closes the channel with 406", function ()
-    local bell = scene.queue()
-    local holder = waiter(bell)
-    scene.ring(bell)
-    woken(holder)
-    assert(scene.connect():delete(bell))
-    assert(holder.channel:await("basic.cancel"))
-    local ack = { method = "basic.ack", delivery_tag = holder.delivery.delivery_tag }
-    holder.channel:send(ack)
-    assert(holder.channel:call{ method = "basic.qos", prefetch_count = 1 })
-    holder.channel:send(ack)
-    local answer, reason = holder.channel:call{ method = "basic.qos", prefetch_count = 1 }
-    assert.is_nil(answer)
-    assert.equal(406, reason.code)
-    assert.is_nil(reason.connection)
-  end)
-
-  -- Why a token is held with its consumer registered.
-  it("from basic.get whose bell is deleted and made again goes nowhere, and nobody is told", function ()
-    local bell, channel, asking = scene.queue(), scene.channel(), scene.connect()
-    scene.ring(bell)
-    local token = assert(channel:call{ method = "basic.get", queue = bell })
-    assert.equal("basic.get-ok", token.method)
-    assert(asking:delete(bell))
-    assert(asking:declare(bell, { durable = true }))
-    channel:send{ method = "basic.nack", delivery_tag = token.delivery_tag, requeue = true }
-    scene.barrier(channel, bell)
-    assert.is_true(channel:silent())
-    assert.equal(0, asking:message_count(bell))
-  end)
-end)
-
-describe("whether a token is ready", function ()
-  after_each(scene.clear)
-
-  -- consume-ok itself never tells. (A qos after it nearly always does, but does not ask the queue.)
-  local questions = {
-    ["a passive declare"] = function (bell) return { method = "queue.declare", queue = bell, passive = true } end,
-    ["a cancel"] = function (_, tag) return { method = "basic.cancel", consumer_tag = tag } end,
-    ["a get"] = function (bell) return { method = "basic.get", queue = bell } end,
-  }
-  for name, question in pairs(questions) do
-    it("is known at the answer to " .. name .. " written after consume-ok: the delivery comes first", function ()
-      local bell, connection = scene.queue(), scene.connect()
-      scene.ring(bell)
-      for _ = 1, 30 do
+      for round = 1, 30 do
         local channel = connection:channel()
         channel:send{ method = "basic.consume", queue = bell }
         local tag = assert(channel:next()).consumer_tag
-        channel:send(question(bell, tag))
+        local questions = { { method = "basic.cancel", consumer_tag = tag },
+          { method = "queue.declare", queue = bell, passive = true } }
+        channel:send(questions[round % 2 + 1])
         assert.equal("basic.deliver", assert(channel:next()).method)
         assert(channel:next())
         channel:close()  -- and the token is back
         until_true(function () return connection:message_count(bell) == 1 end)
       end
     end)
+
+    it("are told by basic.cancel when the bell is deleted, with a token in hand or without", function ()
+      local holder, other = waiter(bell), waiter(bell)
+      rung(bell, holder)
+      assert(scene.connect():delete(bell))
+      for _, one in ipairs{ holder, other } do
+        assert.equal(one.tag, assert(one.channel:await("basic.cancel")).consumer_tag)
+      end
+    end)
+  end)
+end
+
+-- Why consumer tags are never used again.
+it("a holder that deletes its own queue gets basic.cancel as well, before or after delete-ok", function ()
+  local connection = scene.connect()
+  for _ = 1, 30 do
+    local channel = connection:channel()
+    local name = scene.hold(channel, scene.name())
+    assert(channel:call{ method = "queue.delete", queue = name })
+    assert.is_table(channel:await("basic.cancel"))
+    channel:close()
   end
+end)
+
+it("a holder that releases in order (delete, delete-ok, nack) wakes nobody before its queue is gone", function ()
+  local bell, name = scene.queue(), scene.name()
+  local before, prober = rung(bell, waiter(bell)), scene.connect()
+  for _ = 1, 20 do
+    local after, lock = waiter(bell), before.channel.client:channel()
+    scene.hold(lock, name)
+    assert(lock:call{ method = "queue.delete", queue = name })
+    give_back(before)
+    woken(after)
+    assert.equal("absent", prober:probe(name))
+    before = after
+  end
+end)
+
+-- Why a used channel goes back to the pool clean: the delivery outlives its queue.
+it("a delivery can be acked after its queue is deleted, but not twice: that closes the channel with 406", function ()
+  local bell = scene.queue()
+  local holder = rung(bell, waiter(bell))
+  assert(scene.connect():delete(bell))
+  assert(holder.channel:await("basic.cancel"))
+  local ack = { method = "basic.ack", delivery_tag = holder.delivery.delivery_tag }
+  holder.channel:send(ack)
+  assert(holder.channel:call{ method = "basic.qos", prefetch_count = 1 })
+  scene.refused(406, holder.channel, ack)
+end)
+
+-- Why a token is held with its consumer registered.
+it("a delivery from basic.get whose bell is deleted and made again goes nowhere, and nobody is told", function ()
+  local bell, channel, asking = scene.queue(), scene.channel(), scene.connect()
+  scene.ring(bell)
+  local token = assert(channel:call{ method = "basic.get", queue = bell })
+  assert.equal("basic.get-ok", token.method)
+  assert(asking:delete(bell))
+  assert(asking:declare(bell, { durable = true }))
+  channel:send{ method = "basic.nack", delivery_tag = token.delivery_tag, requeue = true }
+  scene.barrier(channel, bell)
+  assert.is_true(channel:silent())
+  assert.equal(0, asking:message_count(bell))
 end)
