@@ -104,13 +104,6 @@ local function status(request) return (request:finish(SECONDS)) end
 -- Everybody waits for long, but who says otherwise.
 local PATIENT = { ["timeout = 5 "] = "timeout = tonumber(ngx.var.arg_wait) or 60 " }
 
-local function with(changes, more)
-  local all = {}
-  for old, new in pairs(changes) do all[old] = new end
-  for old, new in pairs(more) do all[old] = new end
-  return all
-end
-
 describe("the example for nginx", function()
   it("lets as many through as there are places, from two hosts", function()
     local name = stage.semaphore(3)
@@ -127,23 +120,12 @@ describe("the example for nginx", function()
     assert.same({ 3, 24 }, { most, come })
   end)
 
-  it("turns away who has waited long enough, and says when to come again", function()
+  it("turns away who has waited long enough, and says when to come again; who goes away is forgotten", function()
     local name = stage.semaphore(1)
     local server, occupant = start(name, PATIENT), stage.occupy(name, 1)
     local got, _, headers = server:get "/?wait=0.2"
     assert.same({ 503, "5" }, { got, headers["retry-after"] })
     assert.not_matches("%[error%]", server:errors())
-    occupant:release()
-    local request = server:begin "/"
-    until_there(1)
-    answer()
-    assert.equal(200, status(request))
-    assert.equal(1, come)
-  end)
-
-  it("forgets who goes away while it waits", function()
-    local name = stage.semaphore(1)
-    local server, occupant = start(name, PATIENT), stage.occupy(name, 1)
     local first = server:begin "/"
     occupant:await_looks(1)
     first:abort()
@@ -184,9 +166,9 @@ describe("the example for nginx", function()
 
   it("keeps a place while memory is tidied up", function()
     local name = stage.semaphore(1)
-    local server = start(name, with(PATIENT, { ["location / {"] = [[
+    local server = start(name, { ["timeout = 5 "] = PATIENT["timeout = 5 "], ["location / {"] = [[
       location = /tidy { content_by_lua_block { collectgarbage() collectgarbage() ngx.say(ngx.worker.pid()) } }
-      location / {]] }))
+      location / {]] })
     local first, tidied, count = server:begin "/", {}, 0
     until_there(1)
     until_true(function()

@@ -64,18 +64,13 @@ local LOCATIONS = {
   ["= /watched"] = { more = "lua_check_client_abort on;", content = "take() await_gate(var.arg_gate) ngx.say(1)" },
   ["= /proxied"] = { access = "take()", more = "proxy_pass http://itself/slow?gate=$arg_gate;" },
   ["= /slow"] = "await_gate(var.arg_gate) ngx.say('slow')",
-  -- alone in there, as far as the file system can tell
+  -- alone in there, as far as all requests of this nginx can tell
   ["= /alone"] = [[
-    local lock = take()
-    local ffi = require "ffi"
-    if not pcall(function() return ffi.C.rmdir end) then
-      ffi.cdef "int mkdir(const char *, unsigned); int rmdir(const char *);"
-    end
-    local path = var.arg_path
-    local mine = ffi.C.mkdir(path, 448) == 0
+    take()
+    local inside = gates:incr("inside", 1, 0)
     ngx.sleep(0.001)
-    if mine then ffi.C.rmdir(path) end
-    ngx.say(mine and "alone" or "not alone")]],
+    gates:incr("inside", -1)
+    ngx.say(inside == 1 and "alone" or "not alone")]],
 }
 
 --- A server for requests that share their worker's connection, or do not. Options as for nginx.start; `locations` come
@@ -122,10 +117,14 @@ end
 
 --- No slot is lost, and none is there twice: an outsider can take each once.
 function scene.assert_all_there(name, slots)
-  local sem, seen = stage.connect():semaphore(name), {}
-  for _ = 1, slots do seen[stage.take(sem, { timeout = 60 }).slot] = true end
+  local sem, locks, seen = stage.connect():semaphore(name), {}, {}
+  for i = 1, slots do
+    locks[i] = stage.take(sem, { timeout = 60 })
+    seen[locks[i].slot] = true
+  end
   for i = 1, slots do assert.is_true(seen[i]) end
   stage.fails("busy", sem:try_acquire())
+  for _, lock in ipairs(locks) do assert(lock:release()) end
 end
 
 --- To be called after each test.

@@ -51,50 +51,37 @@ local function start(handlers)
   return scene.start(false, { locations = locations })
 end
 
-it("a request goes on to the next host of a list", function()
+it("a request goes on to the next host of a list; a malformed URL is a result, from connect", function()
   local name = stage.semaphore(1)
   local server = start {
     ["= /list"] = "try{ $dead, $url }",
     ["= /random"] = "try({ $dead, $url }, { order = 'random' })",
+    ["= /bad"] = "try 'amqp://a@b@c'", ["= /empty"] = "try{}",
   }
   for _ = 1, 3 do
     assert.equal("slot 1", body(server, "/list?name=" .. name))
     assert.equal("slot 1", body(server, "/random?name=" .. name))
   end
-end)
-
-it("a malformed URL is a result, from connect", function()
-  local server = start { ["= /bad"] = "try 'amqp://a@b@c'", ["= /empty"] = "try{}" }
   assert.matches("^url url: the user or the password", body(server, "/bad"))
   assert.matches("^url url: the list of URLs is empty", body(server, "/empty"))
 end)
 
-operated_it("a function of each request's own leads to one connection of the worker's", function()
-  local name, label = stage.semaphore(1), client.unique("rotating")
+operated_it("a function of each request's own that changes the user, and the order of its list, leads to one "
+  .. "connection of the worker's", function()
+  local name, label, user = stage.semaphore(1), client.unique("rotating"), client.unique("rotating")
+  stage.undo(function() broker.suite:delete_user(user) end)
+  broker.suite:add_user(user, ".*", ".*", ".*")
   local server = start { ["= /ask"] = [[
-    try(function() return (($url):gsub("//.-@", "//guest:guest@")) end, { name = var.arg_label })]] }
-  for _ = 1, 5 do
-    assert.equal("slot 1", body(server, ("/ask?name=%s&label=%s"):format(name, label)))
+    local round, dead = tonumber(var.arg_round), $dead
+    local credentials = round % 2 == 0 and "//guest:guest@" or "//" .. var.arg_user .. ":password@"
+    local url = ($url):gsub("//.-@", credentials)
+    try(function() return round < 3 and { dead, url } or { url, dead } end, { name = var.arg_label })]] }
+  for round = 1, 5 do
+    local path = ("/ask?name=%s&label=%s&user=%s&round=%d"):format(name, label, user, round)
+    assert.equal("slot 1", body(server, path))
     assert.equal(1, connected(label .. " prober"))
   end
 end)
-
-operated_it("a function that changes the user, and the order of its list, leads to one connection of the worker's",
-  function()
-    local name, label, user = stage.semaphore(1), client.unique("rotating"), client.unique("rotating")
-    stage.undo(function() broker.suite:delete_user(user) end)
-    broker.suite:add_user(user, ".*", ".*", ".*")
-    local server = start { ["= /ask"] = [[
-      local round, dead = tonumber(var.arg_round), $dead
-      local credentials = round % 2 == 0 and "//guest:guest@" or "//" .. var.arg_user .. ":password@"
-      local url = ($url):gsub("//.-@", credentials)
-      try(function() return round < 3 and { dead, url } or { url, dead } end, { name = var.arg_label })]] }
-    for round = 1, 5 do
-      local path = ("/ask?name=%s&label=%s&user=%s&round=%d"):format(name, label, user, round)
-      assert.equal("slot 1", body(server, path))
-      assert.equal(1, connected(label .. " prober"))
-    end
-  end)
 
 operated_it("a function tells a password that changes", function()
   local name, user = stage.semaphore(1), client.unique("rotating")

@@ -10,7 +10,6 @@ local line = require "spec.support.line"
 local scene = require "spec.broker.openresty_scene"
 local socket = require "socket"
 local stage = require "spec.support.stage"
-local token_scene = require "spec.broker.token_scene"
 local until_true = require "spec.support.until"
 
 local unpack = table.unpack or unpack -- luacheck: ignore
@@ -30,16 +29,18 @@ local KEEP = [[
 
 for _, shared in ipairs{ false, true } do
   describe(shared and "sharing the worker's connection," or "with a connection of its own,", function()
-    it("a connection, its objects and locks are worth nothing in another request", function()
-      local name = stage.semaphore(2)
+    it("a connection, its objects and locks are worth nothing in another request or subrequest", function()
+      local name, closed = stage.semaphore(2), ("closed "):rep(5) .. "closed"
+      local KEPT = KEEP .. [[
+        kept.conn = connect()
+        kept.semaphore = kept.conn:semaphore(var.arg_name)
+        kept.lock = assert(kept.semaphore:try_acquire()) ]]
       local server = scene.start(shared, { locations = {
-        ["= /keep"] = KEEP .. [[
-          kept.conn = connect()
-          kept.semaphore = kept.conn:semaphore(var.arg_name)
-          kept.lock = assert(kept.semaphore:try_acquire())
+        ["= /keep"] = KEPT .. [[
           gates:set("kept", true)
           await_gate("go")
           ngx.say(tostring(kept.lock:verify()), " ", tostring(kept.lock:release()))]],
+        ["= /sub"] = KEPT .. "ngx.print(ngx.location.capture('/use').body)",
         ["= /use"] = KEEP .. [[
           local function code(...) return select(3, ...) or "fine" end
           ngx.say(table.concat({
@@ -48,55 +49,18 @@ for _, shared in ipairs{ false, true } do
             code(kept.lock:verify()),
             code(kept.semaphore:with(function() return true end)),
           }, " "))]],
-        ["= /release"] = KEEP .. "ngx.say(select(3, kept.lock:release()) or 'fine')",
         ["= /close"] = KEEP .. "ngx.say(tostring(kept.conn:close()))",
-        ["= /sub"] = KEEP .. [[
-          kept.conn = connect()
-          kept.semaphore = kept.conn:semaphore(var.arg_name)
-          kept.lock = assert(kept.semaphore:try_acquire())
-          ngx.print(ngx.location.capture("/use").body)]],
       } })
       local request = server:begin("/keep?name=" .. name)
       until_true(function() return body(server, "/seen?gate=kept") == "true" end)
-      assert.equal("closed closed closed closed closed closed", body(server, "/use"))
+      assert.equal(closed, body(server, "/use"))
       assert.is_true(stage.held(name, 1))
       scene.open(server, "go")
       assert.equal("200 true true\n", scene.answer(request))
-      assert.equal("closed closed closed closed closed closed", body(server, "/use")) -- and when it is over
+      assert.equal(closed, body(server, "/use")) -- and when it is over
       assert.equal("true", body(server, "/close"))
-      assert.equal("closed closed closed closed closed closed", body(server, "/sub?name=" .. name))
+      assert.equal(closed, body(server, "/sub?name=" .. name))
       scene.assert_all_there(name, 2)
-    end)
-
-    it("every kind of lock is there, and administrators", function()
-      local name = stage.name()
-      stage.undo(function() stage.connect():admin(name):destroy() end)
-      local server = scene.start(shared, { locations = { ["= /all"] = [[
-        local conn, said = connect(), {}
-        local function say(...)
-          for i = 1, select("#", ...) do table.insert(said, tostring((select(i, ...)))) end
-        end
-        local admin = conn:admin(var.arg_name)
-        say((admin:create(2)))
-        say(conn:semaphore(var.arg_name):with({ timeout = 5 }, function(lock)
-          ngx.sleep(0.001)
-          return lock.slot, (lock:verify())
-        end))
-        say(pcall(conn.semaphore(conn, var.arg_name).with, conn:semaphore(var.arg_name), function() error("oh", 0) end))
-        say(conn:mutex(var.arg_name):with(function() return "alone" end))
-        local rw = conn:rwlock(var.arg_name)
-        say(rw:with_read(function() return "reading" end))
-        say(rw:with_write(function(lock) return "writing", (lock:downgrade()) end))
-        local tokens = conn:token_semaphore(var.arg_name)
-        say((tokens:resize(1)))
-        say(tokens:with(function() return "permitted" end))
-        say(select(3, tokens:acquire{ timeout = 0 }) or "one")
-        say((tokens:destroy()))
-        say((admin:resize(1)), (admin:slots()), (admin:destroy()))
-        say(conn:close(), select(3, conn:mutex("lock"):try_acquire()))
-        ngx.say(table.concat(said, " "))]] } })
-      assert.equal("2 true 1 true false oh true alone true reading true writing true 1 true permitted one true 1 1 " ..
-        "true true closed", body(server, "/all?name=" .. name))
     end)
 
     it("every kind of lock is free at a request's end", function()
@@ -143,80 +107,36 @@ for _, shared in ipairs{ false, true } do
       assert.equal("true", body(server, "/seen?gate=held"))
     end)
 
-    it("light threads of one request wait beside each other", function()
-      local name = stage.semaphore(1)
-      local server = scene.start(shared, { locations = { ["= /threads"] = [[
-        local semaphore, inside, most = connect():semaphore(var.arg_name), 0, 0
-        local threads = {}
-        for i = 1, 20 do
+    -- Whichever of them reads for both.
+    it("of two light threads that wait the other goes on when one is killed, and nothing is left", function()
+      local names = { stage.semaphore(1), stage.semaphore(1) }
+      local server = scene.start(shared, { locations = { ["= /kill"] = [[
+        local conn, threads = connect(), {}
+        for i = 1, 2 do
           threads[i] = ngx.thread.spawn(function()
-            return assert(semaphore:with({ timeout = 30 }, function()
-              inside = inside + 1
-              most = math.max(most, inside)
-              ngx.sleep(0.001)
-              inside = inside - 1
-            end))
+            conn:semaphore(var["arg_name" .. i]):acquire{ poll = 600 }
           end)
         end
-        for i = 1, 20 do assert(ngx.thread.wait(threads[i])) end
-        ngx.say(most)]] } })
-      assert.equal("1", body(server, "/threads?name=" .. name))
-      scene.assert_all_there(name, 1)
-    end)
-
-    -- Whichever of them reads for both.
-    for i = 1, 2 do
-      it(("of two light threads that wait the other goes on when number %d is killed"):format(i), function()
-        local names = { stage.semaphore(1), stage.semaphore(1) }
-        local server = scene.start(shared, { locations = { ["= /kill"] = [[
-          local conn, threads = connect(), {}
-          for i = 1, 2 do
-            threads[i] = ngx.thread.spawn(function()
-              conn:semaphore(var["arg_name" .. i]):acquire{ poll = 600 }
-            end)
-          end
-          await_gate("go")
-          local i = tonumber(var.arg_i)
-          ngx.thread.kill(threads[i])
-          ngx.thread.wait(threads[3 - i])
-          ngx.say("over")]] } })
+        local i = tonumber(var.arg_i)
+        await_gate("go" .. i)
+        ngx.thread.kill(threads[i])
+        ngx.thread.wait(threads[3 - i])
+        ngx.say("over")]] } })
+      for i = 1, 2 do
         local locks = {}
         for k, name in ipairs(names) do locks[k] = stage.take(stage.connect():semaphore(name)) end
         local request = server:begin(("/kill?name1=%s&name2=%s&i=%d"):format(names[1], names[2], i))
         for _, name in ipairs(names) do line.until_at(name, 0, 2) end -- its holder, which keeps its token, and a waiter
-        scene.open(server, "go")
+        scene.open(server, "go" .. i)
         assert(locks[3 - i]:release())
         assert.equal("200 over\n", scene.answer(request))
         assert(locks[i]:release())
         for _, name in ipairs(names) do scene.assert_all_there(name, 1) end
-      end)
-    end
-
-    it("a light thread that is killed, and collected, leaves others what they hold", function()
-      local name = stage.semaphore(2)
-      local server = scene.start(shared, { locations = { ["= /kill"] = [[
-        local semaphore = connect():semaphore(var.arg_name)
-        local thread = ngx.thread.spawn(function() return semaphore:acquire{ timeout = 60 } end)
-        await_gate("go")
-        ngx.thread.kill(thread)
-        thread = nil
-        collectgarbage()
-        ngx.say(1)]] } })
-      local request, its = scene.inside(server, "/hold", name, 1)
-      local occupant = stage.occupy(name, 2)
-      local killing = server:begin("/kill?name=" .. name)
-      occupant:await_looks(1)
-      scene.open(server, "go")
-      assert.equal("200 1\n", scene.answer(killing))
-      assert.equal("busy", body(server, "/try?name=" .. name)) -- the connection was used since
-      scene.open(server, its)
-      assert.equal("200 1 true\n", scene.answer(request))
-      occupant:release()
-      scene.assert_all_there(name, 2)
+      end
     end)
 
-    for _, what in ipairs{ "locks:release()", "conn:close()" } do
-      it("several locks are free when a light thread is killed in " .. what .. ", and its request goes on", function()
+    it("several locks are free when a light thread is killed in release, or in close; its request goes on", function()
+      for _, what in ipairs{ "locks:release()", "conn:close()" } do
         local mutex, name = gate.name(), stage.semaphore(1)
         local server = scene.start(shared, { locations = { ["= /killed"] = [[
           local conn, is_over = connect(), nil
@@ -238,8 +158,8 @@ for _, shared in ipairs{ false, true } do
         end)
         scene.open(server, "go")
         assert.equal("200 true false\n", scene.answer(request))
-      end)
-    end
+      end
+    end)
 
     it("a request enters its reentrant mutex again, and another request does not", function()
       local mutex = gate.name()
@@ -279,83 +199,44 @@ for _, shared in ipairs{ false, true } do
       scene.assert_all_there(name, 1)
     end)
 
-    operated_it("a request that is cut off from the broker knows it", function()
-      local label, name = client.unique("worker"), stage.semaphore(1)
-      local server = scene.start(shared, {
-        connect = ("name = %q"):format(label),
-        locations = { ["= /lose"] = [[
-          local lock, told = take(), "nobody"
-          await_gate(var.arg_gate)
-          lock._connection:on_lost(function(_, code) told = code end)
-          local _, _, code = lock:verify()
-          ngx.say(code, " ", tostring(lock:held()), " ", select(3, lock:held()), " ", told)]] },
-      })
-      local request, its = scene.inside(server, "/lose", name, 1)
-      broker.suite:close_connection(label .. " holder")
-      stage.until_free(name, 1)
-      scene.open(server, its)
-      assert.equal("200 lost false lost lost\n", scene.answer(request))
-      until_true(function() return body(server, "/try?name=" .. name) == "1" end)
-      scene.assert_all_there(name, 1)
-    end)
-
+    -- With a request ends who would be told of what no call finds.
     for call, find in pairs{
-      ["release"] = "select(3, lock:release())",
-      ["with"] = "code",
-      ["close"] = "lock._connection:close()",
+      verify = "select(3, lock:verify())", release = "select(3, lock:release())", with = "code", close = "conn:close()",
+      ["no call"] = "nil",
     } do
-      operated_it("a loss is told once by the call that finds it: " .. call, function()
+      operated_it("a loss is told once, by the call that finds it: " .. call, function()
         local label, name = client.unique("worker"), stage.semaphore(1)
         local server = scene.start(shared, {
           connect = ("name = %q"):format(label),
           locations = { ["= /lose"] = ([[
-            local conn, told = connect(), {}
-            conn:on_lost(function(lock, code) table.insert(told, code .. " " .. lock.slot) end)
+            local conn = connect()
+            conn:on_lost(function(lock, code) gates:incr("told-" .. code .. lock.slot, 1, 0) end)
             local lock, code
             local function work(mine)
               lock = mine
               gates:set("in", true)
               await_gate("lost")
             end
-            if $with then
-              code = select(3, conn:semaphore(var.arg_name):with(work))
-            else
-              work(assert(conn:semaphore(var.arg_name):acquire()))
-            end
+            local sem = conn:semaphore(var.arg_name)
+            if $with then code = select(3, sem:with(work)) else work(assert(sem:acquire())) end
             local found = $find
+            ngx.say(tostring(found), " ", tostring(found == nil or lock:held()))
+            if found == nil then return end
             lock:release()
-            conn:close()
-            ngx.say(tostring(found), ": ", table.concat(told, ", "))]]):gsub("$(%l+)", {
-              with = tostring(call == "with"), find = find }) },
+            conn:close()]]):gsub("$(%l+)", { with = tostring(call == "with"), find = find }) },
         })
         local request = server:begin("/lose?name=" .. name)
         until_true(function() return body(server, "/seen?gate=in") == "true" end)
         broker.suite:close_connection(label .. " holder")
         stage.until_free(name, 1)
         scene.open(server, "lost")
-        assert.equal(("200 %s: lost 1\n"):format(call == "close" and "true" or "lost"), scene.answer(request))
+        local found = call == "close" and "true false" or call == "no call" and "nil true" or "lost false"
+        assert.equal(("200 %s\n"):format(found), scene.answer(request))
+        until_true(function() return body(server, "/try?name=" .. name) == "1" end)
+        assert.equal(call == "no call" and "nil" or "1", body(server, "/seen?gate=told-lost1"))
         scene.assert_all_there(name, 1)
       end)
     end
-
-    operated_it("a loss that no call finds is told to nobody: with its request ends who would be told", function()
-      local label, name = client.unique("worker"), stage.semaphore(1)
-      local server = scene.start(shared, {
-        connect = ("name = %q"):format(label),
-        locations = { ["= /lose"] = [[
-          local lock = take()
-          lock._connection:on_lost(function() gates:set("told", true) end)
-          await_gate(var.arg_gate)
-          ngx.say "over"]] },
-      })
-      local request, its = scene.inside(server, "/lose", name, 1)
-      broker.suite:close_connection(label .. " holder")
-      stage.until_free(name, 1)
-      scene.open(server, its)
-      assert.equal("200 over\n", scene.answer(request))
-      for _ = 1, 3 do until_true(function() return body(server, "/try?name=" .. name) == "1" end) end
-      assert.equal("nil", body(server, "/seen?gate=told"))
-    end)
 
     operated_it("each worker has one prober, which a quit takes along", function()
       local label, name = client.unique("worker"), stage.semaphore(1)
@@ -371,7 +252,7 @@ for _, shared in ipairs{ false, true } do
       stage.until_connected(label .. " prober", 0)
       assert.equal("1", body(server, "/try?name=" .. name))
       stage.until_connected(label .. " prober", 1)
-      server:quit()
+      server:signal("QUIT")
       until_true(function() return not server:alive() end)
       stage.until_connected(label .. " prober", 0)
       stage.until_connected(label .. " holder", 0)
@@ -400,34 +281,6 @@ operated_it("fenced locks have numbers that grow, drawn on one connection of the
   end
   local outside = assert(stage.connect():mutex(name, { fenced = true }):try_acquire())
   assert.is_true(outside.fence > last)
-end)
-
-it("quorum permits have numbers that grow, and their permit's id", function()
-  local name = token_scene.name()
-  local outside = stage.connect():token_semaphore(name, { queue_type = "quorum", fenced = true })
-  assert(outside:create(1))
-  local server = scene.start(false, { locations = { ["= /permit"] = [[
-    local conn = connect()
-    local tokens = conn:token_semaphore(var.arg_name, { queue_type = "quorum", fenced = true })
-    local _, fence, permit = assert(tokens:with({ timeout = 10 }, function(lock)
-      return lock.fence, lock.permit
-    end))
-    ngx.say(("%.0f %s"):format(fence, permit))
-    conn:close()]] } })
-  local last, id = 0, nil
-  for i = 1, 6 do
-    local fence, permit
-    if i % 2 == 0 then
-      local lock = assert(outside:acquire{ timeout = 20 })
-      fence, permit = lock.fence, lock.permit
-      assert(lock:release())
-    else
-      fence, permit = body(server, "/permit?name=" .. name):match "^(%d+) (%x+)"
-    end
-    assert.is_true(tonumber(fence) > last)
-    assert.equal(id or permit, permit)
-    last, id = tonumber(fence), permit
-  end
 end)
 
 it("a worker without room for timers works as soon as it has some", function()
@@ -459,37 +312,6 @@ operated_it("the worker's prober comes back when the broker has closed it", func
     stage.until_connected(label .. " prober", 1)
   end
   scene.assert_all_there(name, 1)
-end)
-
-operated_it("a light thread that is killed while it is told of a loss leaves the next loss to others", function()
-  local label, name = client.unique("worker"), stage.semaphore(2)
-  local server = scene.start(false, {
-    connect = ("name = %q"):format(label),
-    locations = { ["= /lose"] = [[
-      local conn, told = connect(), {}
-      conn:on_lost(function(lock)
-        table.insert(told, lock.slot)
-        if #told == 1 then ngx.sleep(60) end
-      end)
-      local sem = conn:semaphore(var.arg_name)
-      local locks = { assert(sem:acquire()), assert(sem:acquire()) }
-      gates:set("in", true)
-      await_gate("lost")
-      local thread = ngx.thread.spawn(function() locks[1]:verify() end)
-      while #told == 0 do ngx.sleep(0.01) end
-      local code = select(3, locks[2]:release())
-      local before = #told
-      ngx.thread.kill(thread)
-      locks[2]:verify()
-      conn:close()
-      ngx.say(code, " ", before, " ", #told, " ", told[1] ~= told[2])]] },
-  })
-  local request = server:begin("/lose?name=" .. name)
-  until_true(function() return body(server, "/seen?gate=in") == "true" end)
-  broker.suite:close_connection(label .. " holder")
-  stage.until_free(name, 1)
-  scene.open(server, "lost")
-  assert.equal("200 lost 1 2 true\n", scene.answer(request))
 end)
 
 it("nothing can be had where nginx lets nobody wait", function()
@@ -526,28 +348,9 @@ it("nothing can be had where nginx lets nobody wait", function()
   scene.assert_all_there(name, 1)
 end)
 
-it("locks are there in the phases rewrite, access and content", function()
-  local name, locations = stage.semaphore(1), {}
-  for _, phase in ipairs{ "rewrite", "access", "content" } do
-    local phases = { content = "ngx.say('fine')" }
-    phases[phase] = [[
-      local lock = take()
-      gates:set("slot", tostring(lock.slot) .. " " .. tostring(lock:verify()))
-    ]] .. (phases[phase] or "")
-    locations["= /" .. phase] = phases
-  end
-  local server = scene.start(false, { locations = locations })
-  for _, phase in ipairs{ "rewrite", "access", "content" } do
-    scene.open(server, "slot")
-    assert.equal("fine", body(server, ("/%s?name=%s&timeout=20"):format(phase, name)))
-    assert.equal("1 true", body(server, "/seen?gate=slot"))
-  end
-  scene.assert_all_there(name, 1)
-end)
-
-it("lua_code_cache off costs connections, and nothing else", function()
+it("lua_code_cache off costs connections, and nothing else; nor does the name of nginx's own driver", function()
   local name = stage.semaphore(1)
-  local server = scene.start(false, { http = "lua_code_cache off;" })
+  local server = scene.start(false, { http = "lua_code_cache off;", connect = "driver = 'resty'" })
   for _ = 1, 3 do
     assert.equal("1", body(server, "/try?name=" .. name))
     stage.until_free(name, 1)
@@ -604,40 +407,24 @@ describe("TLS", function()
   end)
 end)
 
-it("nginx chooses its driver by itself, and no other one works there", function()
-  local name = stage.semaphore(1)
-  local server = scene.start(false, { locations = { ["= /driver"] = [[
-    local conn = assert(amqplocks.connect(nil, { driver = "resty" }))
-    ngx.say(tostring(conn:semaphore(var.arg_name):try_acquire().slot))]] } })
-  assert.equal("1", body(server, "/driver?name=" .. name))
-  stage.until_free(name, 1)
-  assert.equal("1", body(server, "/try?name=" .. name))
-end)
-
-it("nobody waits longer for a connection than he has time himself", function()
-  local deaf, callers = assert(socket.tcp()), {}
-  assert(deaf:bind("127.0.0.1", 0) and deaf:listen(0))
-  local _, port = deaf:getsockname()
-  for i = 1, 3 do -- as many as the system takes on before somebody accepts them, and more
-    callers[i] = socket.tcp()
-    callers[i]:settimeout(0)
-    callers[i]:connect("127.0.0.1", port)
-  end
-  for _, shared in ipairs{ false, true } do
-    local server = scene.start(shared, { locations = { ["= /deaf"] = ([[
-      local conn = assert(amqplocks.connect("amqp://127.0.0.1:%d", { shared = %s, timeout = 600 }))
-      ngx.say(select(3, conn:mutex("lock"):acquire{ timeout = 0.1 }))]]):format(port, tostring(shared)) } })
-    assert.equal("timeout", body(server, "/deaf"))
-  end
-  for _, one in ipairs{ deaf, unpack(callers) } do one:close() end
-end)
-
-it("a broker that is not there is unreachable", function()
-  for _, shared in ipairs{ false, true } do
-    local server = scene.start(shared, { locations = { ["= /other"] = ([[
-      local conn, message, code = amqplocks.connect("amqp://localhost:1", { shared = %s, timeout = 1 })
-      if conn then conn, message, code = conn:mutex("lock"):try_acquire() end
-      ngx.say(code, " ", message)]]):format(tostring(shared)) } })
-    assert.matches("^unreachable unreachable: .*refused", body(server, "/other"))
-  end
-end)
+it("nobody waits longer for a connection than he has time himself, and a broker that is not there is unreachable",
+  function()
+    local deaf, callers = assert(socket.tcp()), {}
+    assert(deaf:bind("127.0.0.1", 0) and deaf:listen(0))
+    local _, port = deaf:getsockname()
+    for i = 1, 3 do -- as many as the system takes on before somebody accepts them, and more
+      callers[i] = socket.tcp()
+      callers[i]:settimeout(0)
+      callers[i]:connect("127.0.0.1", port)
+    end
+    for _, shared in ipairs{ false, true } do
+      local server = scene.start(shared, { locations = { ["= /try_port"] = ([[
+        local options = { shared = %s, timeout = tonumber(var.arg_timeout) }
+        local conn, message, code = amqplocks.connect("amqp://" .. var.arg_at, options)
+        if conn then conn, message, code = conn:mutex("lock"):acquire{ timeout = tonumber(var.arg_within) } end
+        ngx.say(code, " ", message)]]):format(tostring(shared)) } })
+      assert.matches("^timeout ", body(server, "/try_port?timeout=600&within=0.1&at=127.0.0.1:" .. port))
+      assert.matches("^unreachable .*refused", body(server, "/try_port?timeout=1&at=localhost:1"))
+    end
+    for _, one in ipairs{ deaf, unpack(callers) } do one:close() end
+  end)

@@ -3,7 +3,6 @@
 
 --- Throw-away nginx servers with the Lua module, on free loopback ports, and HTTP requests to them.
 --
---     local nginx = require "spec.support.nginx"
 --     after_each(nginx.clear)
 --     local server = nginx.start{ workers = 2, locations = { ["/hello"] = "ngx.say(ngx.var.arg_name)" } }
 --     server:get("/hello?name=Bob")             --> 200, "Bob\n", headers
@@ -11,12 +10,11 @@
 --     request:finish()                          -- waits, and returns the same three
 --     request:abort()                           -- the client closes its connection
 --     server:reload()                           -- HUP: new workers
---     server:quit() server:kill_worker(pid) server:workers() server:errors()
 --
 -- A location's value is the Lua code of its handler, or a table: `content`, `access`, `log` and so on hold code, which
--- runs after the server's `prelude`; `more` holds other directives. `main`, `http` and `server` are directives for
--- those parts of the configuration; `listen` holds parameters of that directive. `sleeper` is a path whose handler may
--- call ngx.sleep(0), by a library that is not ours. In this code `amqplocks` is this checkout's module, for LuaJIT.
+-- runs after the server's `prelude`; `more` holds other directives. `main` and `http` are directives for those parts of
+-- the configuration; `listen` holds parameters of that directive. `sleeper` is a path whose handler may call
+-- ngx.sleep(0), by a library that is not ours. In this code `amqplocks` is this checkout's module, for LuaJIT.
 -- Instead of all these, `text` may be a function of the server (its `port`, its `directory`) that returns the whole
 -- configuration.
 local socket = require "socket"
@@ -29,9 +27,8 @@ local server, request = {}, {}
 server.__index, request.__index = server, request
 
 local SECONDS = 60
+local PHASES = { "set", "rewrite", "access", "content", "header_filter", "body_filter", "log" }
 local running, requests = {}, {}
-
--- Requests -----------------------------------------------------------------------------------------------------------
 
 --- Sends a request and does not wait. HTTP/1.0: the end of the connection is the end of the answer.
 function server:begin(path)
@@ -74,8 +71,6 @@ function request:abort() self.socket:close() end
 --- Sends a request and waits for the answer: status, body, headers.
 function server:get(path, seconds) return self:begin(path):finish(seconds) end
 
--- The server ----------------------------------------------------------------------------------------------------------
-
 local function contents(path) return process.contents(path) or "" end -- the process may just have ended
 
 -- Whether the recorded process still runs; a later process of the same number does not count.
@@ -92,22 +87,18 @@ function server:signal(name, pid)
   if alive(self, pid) then os.execute(("kill -s %s %d"):format(name, pid)) end
 end
 
-local function every_worker(self)
+-- The ids of its workers, or without those that are shutting down.
+local function workers(self, are_new)
   local pids = {}
   for pid in contents(("/proc/%d/task/%d/children"):format(self.pid, self.pid)):gmatch("%d+") do
-    if alive(self, tonumber(pid)) then table.insert(pids, tonumber(pid)) end
+    local is_old = contents("/proc/" .. pid .. "/cmdline"):find("shutting down", 1, true)
+    if alive(self, tonumber(pid)) and not (are_new and is_old) then table.insert(pids, tonumber(pid)) end
   end
   return pids
 end
 
 --- The ids of its workers, without workers that are shutting down.
-function server:workers()
-  local pids = {}
-  for _, pid in ipairs(every_worker(self)) do
-    if not contents("/proc/" .. pid .. "/cmdline"):find("shutting down", 1, true) then table.insert(pids, pid) end
-  end
-  return pids
-end
+function server:workers() return workers(self, true) end
 
 --- Waits until a worker has ended.
 function server:await_end(pid, seconds)
@@ -144,9 +135,6 @@ function server:reload()
   return old
 end
 
---- SIGQUIT: it accepts no more requests, and ends when it has answered the current ones.
-function server:quit() self:signal("QUIT") end
-
 --- The contents of its error log.
 function server:errors() return contents(self.directory .. "/error.log") end
 
@@ -162,19 +150,13 @@ end
 
 --- Stops it at once.
 function server:stop()
-  local workers, warning = every_worker(self), warning_of(self)
+  local pids, warning = workers(self), warning_of(self)
   self:signal("TERM")
   until_true(function() return not self:alive() end, SECONDS)
-  for _, pid in ipairs(workers) do self:signal("KILL", pid) end -- a worker that hangs ignores its master
+  for _, pid in ipairs(pids) do self:signal("KILL", pid) end -- a worker that hangs ignores its master
   process.shell("rm", "-rf", self.directory)
   if warning then error("ngx.sleep(0) was called: " .. warning, 0) end
 end
-
--- Configuration -------------------------------------------------------------------------------------------------------
-
-local PHASES = {
-  "set", "rewrite", "access", "content", "header_filter", "body_filter", "log",
-}
 
 local function location(path, what, prelude)
   if type(what) == "string" then what = { content = what } end
@@ -213,7 +195,7 @@ $main
 events { worker_connections 4096; }
 http {
   access_log off;
-  lua_package_path "$checkout/lua/?.lua;$checkout/lua/?/init.lua;$db_locks/?.lua;$db_locks/?/init.lua;;";
+  lua_package_path "$checkout/lua/?.lua;$checkout/lua/?/init.lua;$dblocks/?.lua;$dblocks/?/init.lua;;";
   lua_package_cpath "$checkout/build/luajit/?.so;;";
   client_body_temp_path $directory/body;
   proxy_temp_path $directory/proxy;
@@ -223,7 +205,6 @@ http {
   $http
   server {
     listen 127.0.0.1:$port$listen;
-    $server
     $locations
   }
 }
@@ -234,17 +215,14 @@ local function configuration(self, options)
   for path, what in pairs(options.locations or {}) do
     table.insert(locations, location(path, what, options.prelude or ""))
   end
+  local checkout = process.shell("pwd"):match("%S+")
   local values = {
     modules = load_modules(), user = process.shell("id", "-u"):match("^0") and "user root;" or "",
-    workers = tostring(self.number), directory = self.directory,
-    checkout = process.shell("pwd"):match("%S+"), db_locks = process.shell("pwd"):match("%S+") .. "/db-locks",
-    port = tostring(self.port),
-    listen = options.listen and " " .. options.listen or "",
-    main = options.main or "", http = options.http or "", server = options.server or "",
-    locations = table.concat(locations, "\n"),
+    workers = tostring(self.number), directory = self.directory, checkout = checkout, dblocks = checkout .. "/db-locks",
+    port = tostring(self.port), listen = options.listen and " " .. options.listen or "",
+    main = options.main or "", http = options.http or "", locations = table.concat(locations, "\n"),
   }
-  local text = CONFIG:gsub("%$(%l+)", values)
-  return (text:gsub("{PORT}", values.port))
+  return (CONFIG:gsub("%$(%l+)", values):gsub("{PORT}", values.port))
 end
 
 -- Stops it when this process has ended, also by SIGKILL.
