@@ -8,11 +8,9 @@ local broker = require "spec.support.broker"
 local kinds = require "spec.support.kinds"
 local leftovers = require "spec.support.leftovers"
 local loops = require "spec.support.loops"
-local pcall = require "amqplocks.compat.pcall".pcall
 local process = require "spec.support.process"
 local proxy = require "spec.support.proxy"
 local stage = require "spec.support.stage"
-local token_scene = require "spec.broker.token_scene"
 local until_true = require "spec.support.until"
 
 local operated_it = broker.operated_it(it, pending)
@@ -67,111 +65,42 @@ local function closable(loop, fn)
   return function() assert(coroutine.close(thread)) end
 end
 
--- Others cannot have it, neither at once nor by waiting; then they can.
-local function uses(loop, own, kind, name)
-  local other = kinds.rival(kind, name)
-  local function is_busy() stage.fails("busy", other:try_acquire()) end
-  local function until_free()
-    loop.until_true(function()
-      local lock = other:try_acquire()
-      return lock and lock:release()
-    end)
-  end
-  for _, method in ipairs { "try_acquire", "acquire" } do
-    local lock = assert(own[method](own))
-    assert.is_true(lock:held() and lock:verify())
-    is_busy()
-    assert.is_true(lock:release())
-    stage.fails("not_held", lock:release())
-    until_free()
-  end
-  assert.same({ true, 1, 2, 3 }, { own:with({ timeout = 5 }, function(lock, ...)
-    is_busy()
-    loop.sleep(0.01)
-    assert.is_true(lock:held())
-    return ...
-  end, 1, 2, 3) })
-  until_free()
-  local fine, problem = pcall(own.with, own, function()
-    loop.sleep(0.01)
-    error({ "mine" })
-  end)
-  assert.is_false(fine)
-  assert.same({ "mine" }, problem)
-  until_free()
-  local theirs = assert(other:acquire{ timeout = 60 })
-  stage.fails("busy", own:try_acquire())
-  stage.fails("timeout", own:acquire{ timeout = 0.1 })
-  assert.is_true(theirs:release())
-end
-
 -- ---- in each loop ---------------------------------------------------------------------------------------------------
 
 local function specs(loop)
-  local loop_it, operated_loop_it = loop.it(it, pending), loop.it(operated_it, pending)
+  local loop_it = loop.it(it, pending)
   local closing_it = coroutine.close and loop_it or pending
   local program_it = loop.driver and it or pending
   local connect = connector(loop)
 
-  loop_it("takes, keeps from others and gives back, also by its end", function()
-    local name, conn = kinds.all.mutex.name(), connect()
-    uses(loop, conn:mutex(name), "mutex", name)
-    local lock = assert(conn:mutex(name):acquire{ timeout = 60 })
-    assert.is_true(conn:close())
-    assert.is_true(conn:close())
-    assert.is_false((lock:held()))
-    stage.fails("closed", conn:mutex(name):try_acquire())
-    local other = kinds.rival("mutex", name)
-    loop.until_true(function() return other:try_acquire() end)
-  end)
-
-  loop_it("waits, and the others run", function()
-    local name = stage.semaphore(1)
-    local conn, turns, told = connect(), 0, {}
-    local theirs, lock = stage.take(stage.connect():semaphore(name)), nil
-    loop.together {
-      function()
-        lock = assert(conn:semaphore(name):acquire{ timeout = 20, on_wait = function(seconds, reason)
-          assert.is_number(seconds)
-          table.insert(told, reason)
-        end })
-      end,
-      function()
-        loop.until_true(function() return #told > 0 end)
-        for _ = 1, 20 do
-          loop.sleep(0.005)
-          turns = turns + 1
-          assert.is_nil(lock)
-        end
-        assert.is_true(theirs:release())
-      end,
-    }
-    assert.equal(20, turns)
-    assert.is_string(told[1])
-    assert.is_true(lock:verify() and lock:release())
-    conn:close()
-  end)
-
   loop_it("has a hundred coroutines wait at once on one connection, and serves each once, and alone", function()
     local name, busy, served = stage.semaphore(1), stage.semaphore(1), 0
     stage.occupy(busy, 1)
-    local conn, inside, begun = connect(), 0, 0
-    local sem, theirs, all = conn:semaphore(name), stage.take(stage.connect():semaphore(name)), {}
+    local conn, inside, begun, told = connect(), 0, 0, nil
+    local sem, rival = conn:semaphore(name), stage.connect():semaphore(name)
+    local theirs, all = stage.take(rival), {}
+    local function on_wait(_, why)
+      loop.sleep(0)
+      told = why
+    end
     for i = 1, 100 do
       all[i] = function()
-        local function work(lock)
+        begun = begun + 1
+        assert(sem:with({ timeout = 50, on_wait = on_wait }, function(lock)
           inside = inside + 1
           assert.equal(1, inside)
           loop.sleep(0)
           assert.is_true(lock:held())
+          if i == 50 then
+            assert.is_true(lock:verify())
+            stage.fails("busy", rival:try_acquire())
+          end
           inside, served = inside - 1, served + 1
-        end
-        begun = begun + 1
-        assert(sem:with({ timeout = 50 }, work))
+        end))
       end
     end
     table.insert(all, function()
-      loop.until_true(function() return begun == 100 end)
+      loop.until_true(function() return begun == 100 and told end)
       stage.fails("timeout", conn:semaphore(busy):acquire{ timeout = 0.2 }) -- they wait, each for itself
       assert.equal(0, served)
       assert.is_true(theirs:release())
@@ -182,75 +111,41 @@ local function specs(loop)
     conn:close()
   end)
 
-  loop_it("hands on between processes, there and back", function()
+  loop_it("leaves its parent what it holds in the child of a fork, also one that closes or collects", function()
     local name = stage.semaphore(1)
-    local conn = connect()
-    local sem = conn:semaphore(name)
-    local lock = assert(sem:acquire())
     local other = start(loop, [[
-      local sem = conn:semaphore(...)
-      lock = assert(sem:acquire{ timeout = 20, poll = 600, on_wait = function() say "waits" end })
-      say "holds"
-      loop.sleep(0.05)
-      assert(lock:release())
-      conn:close()
-      return true
-    ]], name)
-    loop.until_true(has_said(other, "waits"))
-    assert.is_true(lock:release())
-    lock = assert(sem:acquire{ timeout = 20, poll = 600 })
-    assert.is_true(other:output():find "holds" ~= nil or not other:finished())
-    assert.is_true(lock:verify() and lock:release())
-    assert.is_true(other:finish())
-    conn:close()
-  end)
-
-  for how, code in pairs { closes = "conn:close()", collects = "conn, lock = nil collectgarbage() collectgarbage()" } do
-    loop_it("leaves its parent what it holds in the child of a fork that " .. how, function()
-      local name = stage.semaphore(1)
-      local other = start(loop, [[
-        local cpath, name = ...
-        package.cpath = cpath .. package.cpath
-        local fork = require "fork"
-        local lock = assert(conn:semaphore(name):acquire())
+      local cpath, name = ...
+      package.cpath = cpath .. package.cpath
+      local fork = require "fork"
+      local lock = assert(conn:semaphore(name):acquire())
+      for _, ending in ipairs { function() conn:close() end, function() conn, lock = nil, nil end } do
         local pid = fork.fork()
         if pid == 0 then
           local fine = select(3, lock:held()) == "forked" and select(3, lock:verify()) == "forked"
-          ]] .. code .. [[
+          ending()
+          for _ = 1, 2 do collectgarbage() end
           fork.exit(fine and 0 or 1)
         end
         assert(fork.wait(pid) == 0)
         assert(lock:verify() and lock:held())
-        assert(lock:release())
-        conn:close()
-        return true
-      ]], process.c_module("fork"), name)
-      loop.until_true(function() return other:finished(), other:output() end)
-      assert.is_true(other:finish())
-      assert.is_true(stage.free(name, 1))
-    end)
-  end
-
-  operated_loop_it("tells of a lock that was lost, also when nobody asks", function()
-    local name, told = stage.semaphore(1), nil
-    local conn = connect { name = name, on_lost = function(...) told = { ... } end }
-    local lock = assert(conn:semaphore(name):acquire())
-    broker.suite:close_connection(name .. " holder")
-    loop.until_true(function() return told end)
-    assert.same({ lock, "lost" }, { told[1], told[2] })
-    stage.fails("lost", lock:held())
-    stage.fails("lost", lock:verify())
-    stage.fails("lost", lock:release())
-    local again = assert(conn:semaphore(name):acquire{ timeout = 60 })
-    assert.is_true(again:verify() and stage.held(name, 1))
-    conn:close()
+      end
+      assert(lock:release())
+      conn:close()
+      return true
+    ]], process.c_module("fork"), name)
+    loop.until_true(function() return other:finished(), other:output() end)
+    assert.is_true(other:finish())
+    assert.is_true(stage.free(name, 1))
   end)
 
   -- The loop must end by itself after this: no timer is left of who has waited for ten minutes.
   closing_it("serves others when a coroutine is closed that waits or holds", function()
-    local name, conn, inside, reason, works = kinds.all.mutex.name(), connect(), loop.driver.condition(), nil, nil
-    local own, rival = conn:mutex(name), kinds.rival("mutex", name)
-    local theirs = assert(rival:acquire())
+    local name, conn, inside = kinds.all.mutex.name(), connect(), loop.driver.condition()
+    local own, rival, reason, works = conn:mutex(name), kinds.rival("mutex", name), nil, nil
+    local function take()
+      return loop.until_true(function() return (rival:try_acquire()) end)
+    end
+    local theirs = take()
     finally(function() collectgarbage "restart" end)
     collectgarbage "stop"
     local close_untold = closable(loop, function() own:acquire{ timeout = 600, poll = 300 } end)
@@ -262,11 +157,7 @@ local function specs(loop)
     close_untold()
     close()
     assert.is_true(theirs:release())
-    loop.until_true(function()
-      theirs = rival:try_acquire()
-      return theirs
-    end)
-    assert.is_true(theirs:release())
+    assert.is_true(take():release())
     close = closable(loop, function()
       own:with({ timeout = 600, poll = 300 }, function()
         works = true
@@ -277,11 +168,7 @@ local function specs(loop)
     stage.fails("busy", rival:try_acquire())
     close()
     inside:signal() -- who waited there is the program's
-    loop.until_true(function()
-      theirs = rival:try_acquire()
-      return theirs
-    end)
-    assert.is_true(theirs:release())
+    assert.is_true(take():release())
     assert.is_true(assert(own:acquire{ timeout = 20 }):release())
     conn:close()
   end)
@@ -318,20 +205,8 @@ local function specs(loop)
     assert.is_nil(next(seen))
   end) -- and the loop has nothing left to do
 
-  loop_it("says that there is no broker, and who does not answer", function()
-    local peer = process.start()
-    peer:run "server = assert(require('socket').bind('127.0.0.1', 0))"
-    local port = peer:run "return (select(2, server:getsockname()))"
-    local function fails(timeout)
-      local address = ("amqp://127.0.0.1:%d"):format(port)
-      return stage.fails("unreachable", amqplocks.connect(address, { driver = loop.option, timeout = timeout }))
-    end
-    assert.is_string(fails(0.2))
-    peer:run "server:close()"
-    assert.matches(("127.0.0.1:%d"):format(port), fails(), 1, true)
-  end)
-
-  program_it("minds nothing of a loop that was emptied or left with a connection open", function()
+  program_it("minds nothing of a loop that was left, or emptied, with a connection open; waits in it alone", function()
+    stage.fails("phase", amqplocks.connect(nil, { driver = loop.option }))
     local name = stage.semaphore(1)
     for _, keeps in ipairs { true, false } do
       local conn, lock
@@ -342,7 +217,9 @@ local function specs(loop)
         loop.driver.condition():wait()
       end)
       assert.is_false(loop.turn(20))
-      assert.is_true(lock:held())
+      stage.fails("phase", conn:semaphore(name):try_acquire())
+      stage.fails("phase", lock:verify())
+      assert.is_true(lock:held() and stage.held(name, 1))
       if not keeps then conn, lock = nil, nil end -- luacheck: ignore
       loop.clear()
       conn, lock = nil, nil -- luacheck: ignore
@@ -362,9 +239,7 @@ local function specs(loop)
   for what, code in pairs {
     ["leaves its connection open"] = { "loop.stop()", LATER },
     ["forgets its connection"] = { "loop.stop()", LATER .. "conn, sem, lock = nil collectgarbage() collectgarbage()" },
-    ["leaves its connection to be closed"] = { "loop.stop()", LATER .. "os.exit(0, true)" },
     ["ends in a coroutine that holds a lock"] = { "os.exit(0, true)", "os.exit(1)" },
-    ["ends in a coroutine that has let go of it"] = { "assert(lock:release()) os.exit(0, true)", "os.exit(1)" },
     ["ends in a coroutine that has closed the connection"] = { "conn:close() os.exit(0, true)", "os.exit(1)" },
     ["ends in a coroutine that gave up waiting"] = { "sem:acquire{ timeout = 0.01 } os.exit(0, true)", "os.exit(1)" },
   } do
@@ -384,21 +259,6 @@ local function specs(loop)
       stage.until_free(name, 1)
     end)
   end
-
-  program_it("does not wait outside of the loop, and says so", function()
-    stage.fails("phase", amqplocks.connect(nil, { driver = loop.option }))
-    local name, conn, lock = stage.semaphore(1), nil, nil
-    loop.spawn(function()
-      conn = connect()
-      lock = assert(conn:semaphore(name):acquire())
-      loop.stop()
-    end)
-    assert.is_false(loop.turn(20))
-    stage.fails("phase", conn:semaphore(name):try_acquire())
-    stage.fails("phase", lock:verify())
-    assert.is_true(lock:held() and stage.held(name, 1))
-    loop.run(function() conn:close() end)
-  end)
 end
 
 for _, loop in ipairs(loops) do
@@ -410,7 +270,6 @@ end
 describe("sessions in any loop", function()
   local loop = loops.select
   local loop_it, operated_loop_it = loop.it(it, pending), loop.it(operated_it, pending)
-  local closing_it = coroutine.close and loop_it or pending
   local connect = connector(loop)
 
   for _, case in ipairs(leftovers) do
@@ -435,40 +294,38 @@ describe("sessions in any loop", function()
   for kind, makes in pairs(kinds.all) do
     loop_it("have each kind of lock: " .. kind, function()
       local name, conn = makes.name(), connect()
-      local own, order, inside, all = makes.over(conn, name), {}, 0, {}
-      uses(loop, own, kind, name)
-      for i = 1, kind == "read" and 0 or 5 do -- from one coroutine to the next
+      local own, rival = makes.over(conn, name), kinds.rival(kind, name)
+      local theirs
+      local function until_theirs()
+        theirs = loop.until_true(function() return (rival:try_acquire()) end)
+      end
+      until_theirs()
+      stage.fails("busy", own:try_acquire())
+      stage.fails("timeout", own:acquire{ timeout = 0.1 })
+      assert.is_true(theirs:release())
+      local lock = assert(own:acquire{ timeout = 60 })
+      assert.is_true(lock:held() and lock:verify() and lock:release())
+      stage.fails("not_held", lock:release())
+      until_theirs()
+      assert.is_true(theirs:release())
+      local order, inside, all = 0, 0, {}
+      for i = 1, kind == "read" and 1 or 5 do -- from one coroutine to the next
         all[i] = function()
-          assert(own:with({ timeout = 20 }, function()
+          assert.same({ true, i, 2 }, { own:with({ timeout = 20 }, function(_, ...)
             inside = inside + 1
             assert.equal(1, inside)
+            stage.fails("busy", rival:try_acquire())
             loop.sleep(0.02)
-            inside = inside - 1
-            table.insert(order, i)
-          end))
+            inside, order = inside - 1, order + 1
+            return ...
+          end, i, 2) })
         end
       end
       loop.together(all)
-      assert.equal(#all, #order)
+      assert.equal(#all, order)
       conn:close()
     end)
   end
-
-  loop_it("have the fencing tokens of quorum permits, in turn with a process without a loop", function()
-    local name, conn = token_scene.name(), connect()
-    local here = conn:token_semaphore(name, { queue_type = "quorum", fenced = true })
-    local elsewhere = stage.connect():token_semaphore(name, { queue_type = "quorum", fenced = true })
-    assert.equal(1, here:create(1))
-    local last, id = 0, nil
-    for i = 1, 8 do
-      local lock = assert((i % 2 == 0 and elsewhere or here):acquire{ timeout = 20 })
-      assert.is_true(lock.fence > last)
-      assert.equal(id or lock.permit, lock.permit)
-      last, id = lock.fence, lock.permit
-      assert(lock:release())
-    end
-    conn:close()
-  end)
 
   operated_loop_it("tell once of a lock that release, or close, finds lost", function()
     local name, told = stage.semaphore(2), 0
@@ -490,147 +347,56 @@ describe("sessions in any loop", function()
     end
   end)
 
-  operated_loop_it("tell of one lock at a time, while the function that is told waits for the connection", function()
-    local name, depth, told, locks, conn = stage.name(), 0, {}, {}, nil
-    conn = connect { name = name, on_lost = function(lock)
-      assert.equal(0, depth)
-      depth = depth + 1
-      told[lock.name] = (told[lock.name] or 0) + 1
-      assert(assert(conn:mutex(lock.name):acquire{ timeout = 10 }):release())
-      loop.sleep(0.02)
-      depth = depth - 1
-    end }
-    local calls = {}
-    for i = 1, 4 do
-      locks[i] = assert(conn:mutex(name .. i):acquire{ timeout = 60 })
-      calls[i] = function()
-        while locks[i]:verify() do loop.sleep(0.002) end
-        stage.fails("lost", locks[i]:release())
-      end
-    end
-    table.insert(calls, function() broker.suite:close_connection(name .. " holder") end)
-    loop.together(calls)
-    loop.until_true(function() return told[name .. 1] and told[name .. 2] and told[name .. 3] and told[name .. 4] end)
-    loop.until_true(function() return depth == 0 end)
-    for i = 1, 4 do assert.equal(1, told[name .. i]) end
-    conn:close()
-  end)
-
-  operated_loop_it("are told that a lock is asked back, while they do something else", function()
-    local name = stage.semaphore(1)
-    local conn = connect()
-    local lock = assert(conn:semaphore(name):acquire())
-    assert.is_false(lock:revoked())
-    assert(stage.connect():admin(name):revoke(1))
-    loop.until_true(function() return lock:revoked() end)
-    conn:close()
-  end)
-
-  loop_it("open anew what they have lost, holder or prober", function()
-    local between, name = proxy.start(), stage.semaphore(1)
-    local conn = connect(nil, between.url)
+  loop_it("fail within their timeout when the broker is silent, are in doubt, and work on when it answers", function()
+    local between, name = proxy.start(), stage.semaphore(2)
+    local conn = connect({ timeout = 5, heartbeat = 3 }, between.url)
     local sem = conn:semaphore(name)
-    assert(sem:try_acquire()):release()
-    for number = 1, 2 do
-      assert.equal(number + 1, between:count())
-      between:cut(number)
-      local lock = assert(loop.until_true(function() return sem:try_acquire() end))
-      assert.is_true(lock:verify() and stage.held(name, 1))
-      assert(lock:release())
-    end
-    assert.equal(4, between:count())
-    conn:close()
-  end)
-
-  loop_it("fail within their timeout when the broker does not answer, and work on when it does", function()
-    local between, name = proxy.start(), stage.semaphore(1)
-    local conn = connect({ timeout = 2 }, between.url)
-    local sem = conn:semaphore(name)
+    local held = assert(sem:acquire())
     between:switch("down", "hold")
-    stage.fails("unreachable", sem:try_acquire())
     stage.fails("unreachable", sem:acquire())
+    loop.until_true(function() return select(3, held:held()) == "suspect" end)
     between:switch("down", "pass")
-    local lock = assert(loop.until_true(function() return sem:try_acquire() end))
-    assert.is_true(lock:verify() and stage.held(name, 1))
-    conn:close()
-  end)
-
-  loop_it("suspect a lock when the broker has been silent for too long, and are sure again when it answers", function()
-    local between, name = proxy.start(), stage.semaphore(1)
-    local conn = connect({ heartbeat = 2, timeout = 10 }, between.url)
-    local lock = assert(conn:semaphore(name):acquire())
-    between:switch("down", "hold")
-    loop.until_true(function() return select(3, lock:held()) == "suspect" end)
-    between:switch("down", "pass")
-    loop.until_true(function() return lock:held() or select(3, lock:held()) == "lost" end)
+    loop.until_true(function() return held:held() or select(3, held:held()) == "lost" end)
+    loop.until_true(function() return (sem:try_acquire()) end)
     conn:close()
   end)
 
   loop_it("tell who waits that the connection was closed", function()
     local name = stage.semaphore(1)
     stage.occupy(name, 1)
-    local conn, waits, results = connect(), {}, {}
+    local conn, waits, results = connect(), 0, {}
     local all = { function()
-      loop.until_true(function() return waits[1] and waits[2] and waits[3] end)
+      loop.until_true(function() return waits == 3 end)
       conn:close()
+      stage.fails("closed", conn:mutex(name):try_acquire())
     end }
     for i = 1, 3 do
       table.insert(all, function()
-        results[i] = { conn:semaphore(name):acquire{ on_wait = function() waits[i] = true end } }
+        local function count() waits, count = waits + 1, function() end end
+        results[i] = { conn:semaphore(name):acquire{ on_wait = function() count() end } }
       end)
     end
     loop.together(all)
     for i = 1, 3 do stage.fails("closed", unpack(results[i], 1, 3)) end
   end)
-
-  closing_it("serve the others when one of many that wait on a connection is closed", function()
-    local name, served = stage.semaphore(1), 0
-    local conn, theirs = connect(), stage.take(stage.connect():semaphore(name))
-    local sem, closes, waits = conn:semaphore(name), {}, 0
-    finally(function() collectgarbage "restart" end)
-    collectgarbage "stop"
-    for i = 1, 10 do
-      closes[i] = closable(loop, function()
-        local told
-        assert(sem:with({ timeout = 600, poll = 300, on_wait = function()
-          if not told then waits = waits + 1 end
-          told = true
-        end }, function()
-          loop.sleep(0)
-          served = served + 1
-          return true
-        end))
-      end)
-    end
-    loop.until_true(function() return waits == 10, waits end)
-    for i = 1, 10, 2 do closes[i]() end
-    assert.is_true(theirs:release())
-    loop.until_true(function() return served == 5, served end)
-    loop.until_true(function() return stage.free(name, 1) end)
-    conn:close()
-  end)
 end)
 
-describe("in cqueues", function()
-  local loop = loops.cqueues
-
-  loop.it(it, pending)("a coroutine that is left behind while it waits leaves nothing behind", function()
-    local name, controller = stage.semaphore(1), require "cqueues".new()
-    local occupant, conn, waits = stage.occupy(name, 1), connector(loop)(), false
-    controller:wrap(function() conn:semaphore(name):acquire{ on_wait = function() waits = true end } end)
-    loop.until_true(function()
-      assert(controller:step(0))
-      return waits
-    end)
-    controller = nil -- luacheck: ignore
-    loop.sleep(0.01) -- until then cqueues itself knows whom we had waited for
-    collectgarbage()
-    collectgarbage()
-    occupant:release()
-    assert(conn:semaphore(name):acquire{ timeout = 5, poll = 600 }):release()
-    loop.until_true(function() return stage.free(name, 1) end)
-    conn:close()
+loops.cqueues.it(it, pending)("in cqueues a coroutine that is left while it waits leaves nothing behind", function()
+  local loop, name, controller = loops.cqueues, stage.semaphore(1), require "cqueues".new()
+  local occupant, conn, waits = stage.occupy(name, 1), connector(loop)(), false
+  controller:wrap(function() conn:semaphore(name):acquire{ on_wait = function() waits = true end } end)
+  loop.until_true(function()
+    assert(controller:step(0))
+    return waits
   end)
+  controller = nil -- luacheck: ignore
+  loop.sleep(0.01) -- until then cqueues itself knows whom we had waited for
+  collectgarbage()
+  collectgarbage()
+  occupant:release()
+  assert(conn:semaphore(name):acquire{ timeout = 5, poll = 600 }):release()
+  loop.until_true(function() return stage.free(name, 1) end)
+  conn:close()
 end)
 
 -- ---- what is not the same everywhere --------------------------------------------------------------------------------
@@ -646,34 +412,29 @@ describe("TLS in cqueues", function()
     return amqplocks.connect(address or url, { driver = "cqueues", tls = tls })
   end
 
-  local function succeeds(...) assert.is_true(assert(connect(...)):close()) end
-
-  loop_it("carries locks, with the certificate verified", function()
+  loop_it("carries locks, and much in both directions, with the certificate verified", function()
     local name = stage.semaphore(1)
-    local conn = assert(connect{ ca = pem "ca" })
+    local conn, all = assert(connect{ ca = pem "ca" }), {}
     local lock = assert(conn:semaphore(name):try_acquire())
     assert.is_true(lock:verify() and stage.held(name, 1))
-    stage.fails("busy", stage.connect():semaphore(name):try_acquire())
+    local long = stage.name(("-long"):rep(40))
+    for i = 1, 500 do
+      all[i] = function() assert.equal(0, conn:admin(long .. i):slots()) end
+    end
+    loop.together(all)
     assert.is_true(lock:release())
     conn:close()
   end)
 
-  loop_it("carries much in both directions", function()
-    local name = stage.name(("-long"):rep(40))
-    local conn, all = assert(connect{ ca = pem "ca" }), {}
-    for i = 1, 500 do
-      all[i] = function() assert.equal(0, conn:admin(name .. i):slots()) end
-    end
-    loop.together(all)
-    conn:close()
-  end)
-
   loop_it("is verified by name or address, unless that is not wanted, and shows its own certificate", function()
-    succeeds({ ca = pem "ca" }, (url:gsub("localhost", "127.0.0.1")))
-    succeeds({ ca = pem "ca", server_name = "localhost" }, (url:gsub("localhost", "127.0.0.1")))
-    succeeds{ verify = false }
-    succeeds{ verify = false, ca = pem "unknown-ca", server_name = "elsewhere.invalid" }
-    succeeds{ ca = pem "ca", cert = pem "client", key = directory .. "/client.key" }
+    local by_address = url:gsub("localhost", "127.0.0.1")
+    for _, case in ipairs {
+      { { ca = pem "ca" }, by_address }, { { ca = pem "ca", server_name = "localhost" }, by_address },
+      { { verify = false, ca = pem "unknown-ca", server_name = "elsewhere.invalid" } },
+      { { ca = pem "ca", cert = pem "client", key = directory .. "/client.key" } },
+    } do
+      assert.is_true(assert(connect(unpack(case))):close())
+    end
   end)
 
   for what, case in pairs {
@@ -727,91 +488,85 @@ describe("a driver", function()
     loop.run(function() assert.is_true(assert(amqplocks.connect(nil, { driver = bare() })):close()) end)
   end)
 
-  for what, case in pairs {
-    ["throws"] = { function() error("no way", 0) end, "no way" },
-    ["gives no code"] = { function() return nil, "no way" end, "no way" },
-    ["gives an unknown code"] = { function() return nil, "no way", "broken" end, "broken" },
-  } do
-    it("that " .. what .. " makes no connection, and keeps nobody waiting", function()
+  it("that throws, or gives no code, or an unknown one, makes no connection, and keeps nobody waiting", function()
+    for pattern, fails in pairs {
+      ["no way"] = function() error("no way", 0) end,
+      ["not today"] = function() return nil, "not today" end,
+      broken = function() return nil, "no way", "broken" end,
+    } do
       loop.run(function()
-        local message = stage.fails("unreachable", amqplocks.connect(nil, { driver = bare(case[1]) }))
-        assert.matches(case[2], message, 1, true)
+        local message = stage.fails("unreachable", amqplocks.connect(nil, { driver = bare(fails) }))
+        assert.matches(pattern, message, 1, true)
       end)
-    end)
-  end
+    end
+  end)
 end)
 
 -- ---- in all loops at once -------------------------------------------------------------------------------------------
 
-describe("every loop", function()
-  local node = broker.suite
-
-  operated_it("keeps its locks while it is idle, and sleeps; a restart of the broker costs them, and nothing else",
-    function()
-      local all = {}
-      for _, loop in ipairs(loops) do
-        if loop.driver then
-          table.insert(all, start(loop, [[
-            local sleeps, condition, told = 0, loop.driver.condition, nil
-            local function counted()
-              local real = condition()
-              return { signal = function() real:signal() end, wait = function(_, seconds)
-                sleeps = sleeps + 1
-                real:wait(seconds)
-              end }
-            end
-            local driver = setmetatable({ condition = counted }, { __index = loop.driver })
-            conn:close()
-            conn = assert(amqplocks.connect(nil, { driver = driver, heartbeat = 1,
-              on_lost = function(lock, code) told = code end }))
-            local mutex = conn:mutex(...)
-            local lock = assert(mutex:acquire())
-            sleeps = 0
-            loop.sleep(4) -- the broker would have closed it after three
-            assert(sleeps < 400, sleeps .. " sleeps in four seconds")
-            loop.until_true(function() return lock:held() end) -- it may be in doubt, once lost it would stay so
-            assert(lock:verify())
-            say "holds"
-            loop.until_true(function() return told end, 60)
-            assert(told == "lost" and select(3, lock:held()) == "lost")
-            local again = loop.until_true(function() return mutex:try_acquire() end, 60)
-            assert(again:verify() and again:release())
-            conn:close()
-            return true
-          ]], "restarted-" .. loop.name))
-        end
+operated_it("every idle loop keeps its locks, and sleeps; a restart of the broker costs them, and nothing else",
+  function()
+    local all = {}
+    for _, loop in ipairs(loops) do
+      if loop.driver then
+        table.insert(all, start(loop, [[
+          local sleeps, condition, told = 0, loop.driver.condition, nil
+          local function counted()
+            local real = condition()
+            return { signal = function() real:signal() end, wait = function(_, seconds)
+              sleeps = sleeps + 1
+              real:wait(seconds)
+            end }
+          end
+          local driver = setmetatable({ condition = counted }, { __index = loop.driver })
+          conn:close()
+          conn = assert(amqplocks.connect(nil, { driver = driver, heartbeat = 1,
+            on_lost = function(lock, code) told = code end }))
+          local mutex = conn:mutex(...)
+          local lock = assert(mutex:acquire())
+          sleeps = 0
+          loop.sleep(4) -- the broker would have closed it after three
+          assert(sleeps < 400, sleeps .. " sleeps in four seconds")
+          loop.until_true(function() return lock:held() end) -- it may be in doubt, once lost it would stay so
+          assert(lock:verify())
+          say "holds"
+          loop.until_true(function() return told end, 60)
+          assert(told == "lost" and select(3, lock:held()) == "lost")
+          local again = loop.until_true(function() return mutex:try_acquire() end, 60)
+          assert(again:verify() and again:release())
+          conn:close()
+          return true
+        ]], "restarted-" .. loop.name))
       end
-      for _, one in ipairs(all) do until_true(has_said(one, "holds")) end
-      node:restart()
-      for _, one in ipairs(all) do assert.is_true(one:finish(120)) end
-    end)
-end)
+    end
+    for _, one in ipairs(all) do until_true(has_said(one, "holds")) end
+    broker.suite:restart()
+    for _, one in ipairs(all) do assert.is_true(one:finish(120)) end
+  end)
 
 -- ---- the examples ---------------------------------------------------------------------------------------------------
 
 for _, which in ipairs { "cqueues", "luv" } do
-  describe("the example for " .. which, function()
-    -- Inside `with`, Lua 5.1's programs resume what coxpcall says runs; the example for luv does not.
-    local knows_itself = which ~= "luv" or _VERSION ~= "Lua 5.1" or package.loaded.jit
-    local example_it = loops[which].driver and knows_itself and it or pending
+  -- Inside `with`, Lua 5.1's programs resume what coxpcall says runs; the example for luv does not.
+  local knows_itself = which ~= "luv" or _VERSION ~= "Lua 5.1" or package.loaded.jit
+  local example_it = loops[which].driver and knows_itself and it or pending
 
-    example_it("answers while its jobs wait for one another", function()
-      local held = stage.take(stage.connect():mutex "report")
-      local pipe = assert(io.popen(("exec timeout 60 %s examples/loops/%s.lua 2>&1"):format(
-        os.getenv "LUA" or "lua5.4", which)))
-      stage.undo(function() pipe:close() end)
-      local port = assert(tonumber(pipe:read "*l":match "^asking on port (%d+)$"))
-      local guest = assert(require "socket".connect("127.0.0.1", port))
-      guest:settimeout(20)
-      assert.equal("3 jobs left", guest:receive())
-      guest:close()
-      assert.is_true(held:release())
-      local lines = {}
-      for line in pipe:lines() do table.insert(lines, line) end
-      assert.equal("done", table.remove(lines))
-      table.sort(lines)
-      assert.same({ "job 1 works", "job 2 works", "job 3 works" }, lines)
-      stage.delete "report-mutexbell"
-    end)
+  example_it("the example for " .. which .. " answers while its jobs wait for one another", function()
+    local held = stage.take(stage.connect():mutex "report")
+    local pipe = assert(io.popen(("exec timeout 60 %s examples/loops/%s.lua 2>&1"):format(
+      os.getenv "LUA" or "lua5.4", which)))
+    stage.undo(function() pipe:close() end)
+    local port = assert(tonumber(pipe:read "*l":match "^asking on port (%d+)$"))
+    local guest = assert(require "socket".connect("127.0.0.1", port))
+    guest:settimeout(20)
+    assert.equal("3 jobs left", guest:receive())
+    guest:close()
+    assert.is_true(held:release())
+    local lines = {}
+    for line in pipe:lines() do table.insert(lines, line) end
+    assert.equal("done", table.remove(lines))
+    table.sort(lines)
+    assert.same({ "job 1 works", "job 2 works", "job 3 works" }, lines)
+    stage.delete "report-mutexbell"
   end)
 end

@@ -3,17 +3,10 @@
 
 --- The event loops that specs run in: cqueues, luv, and a test double (select_loop.lua).
 --
---     for _, loop in ipairs(loops) do
---       describe("in " .. loop.name, function()
---       local loop_it = loop.it(it, pending)        -- pending, where the loop is not installed
---         loop_it("waits", function()                 -- in a coroutine of the loop; over when the loop has ended
---           loop.driver                               -- what connect takes
---           loop.sleep(0.1)
---           loop.until_true(function() return … end)
---           loop.together({ fn, … })                  -- each in a coroutine of its own; returns when all have ended
---         end)
---
--- In another process: require("spec.support.loops").luv.run(function() … end).
+--     local loop_it = loops.luv.it(it, pending)   -- pending, where the loop is not installed
+--     loop_it("waits", function()                 -- in a coroutine of the loop; over when the loop has ended
+--       loop.sleep(0.1)                           -- and loop.until_true, loop.together
+--     end)
 local pcall = require "amqplocks.compat.pcall".pcall
 local socket = require "socket"
 
@@ -24,7 +17,7 @@ local SECONDS = 60
 
 local loops = {}
 
--- All loops provide these on top of their driver:
+-- All loops have `driver`, and on top of that:
 --   turn(seconds): runs the loop. True: it has ended; false: the time is over, or it was stopped
 --   stop()         makes turn return soon
 --   clear()        closes or forgets everything in the loop

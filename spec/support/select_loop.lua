@@ -32,14 +32,14 @@ end
 
 -- Waits until some coroutines can go on or their time is over, or until `finish`. False: no coroutine can ever go on.
 local function look(finish)
-  local readers, writers, nearest = {}, {}, finish
+  local readers, writers, nearest, is_timed = {}, {}, finish, false
   for entry in pairs(waiting) do
     if entry.reads then table.insert(readers, entry.reads) end
     if entry.writes then table.insert(writers, entry.writes) end
-    if entry.at then nearest = math.min(nearest or entry.at, entry.at) end
+    if entry.at then nearest, is_timed = math.min(nearest or entry.at, entry.at), true end
   end
   local patience = #ready > 0 and 0 or nearest and math.max(0, nearest - socket.gettime())
-  if nearest == finish and #readers + #writers + #ready == 0 then return false end
+  if not is_timed and #readers + #writers + #ready == 0 then return false end
   local readable, writable = socket.select(readers, writers, patience)
   local now, woken = socket.gettime(), {}
   for entry in pairs(waiting) do

@@ -214,18 +214,6 @@ describe("in a coroutine", function()
     held:release()
     assert.same({ true, "slots" }, ends(other))
   end)
-
-  it("who is told of waiting may yield", function()
-    local lock = assert(rival:mutex("db"):try_acquire())
-    world:after(1, function() lock:release() end)
-    local mutex = conn:mutex "db"
-    local thread = begin("waits", mutex.acquire, mutex, { on_wait = function(seconds, why)
-      coroutine.yield { seconds, type(why) }
-    end })
-    goes_on(thread, { 0, "string" })
-    goes_on(thread, "waits")
-    assert.is_true(ends(thread)[2]:held())
-  end)
 end)
 
 describe("the pcall that may be yielded across", function()
