@@ -7,7 +7,7 @@
 --     comparison.draw(comparison.read(io.lines "report.txt"))      -- the SVG source
 --
 -- `lua tools/comparison.lua REPORT >PICTURE` does this from the shell; `make picture-rivals` runs the bench first.
-local svg = require "spec.support.svg"
+local svg = require "tools.svg"
 
 local comparison = {}
 

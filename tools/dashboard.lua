@@ -8,7 +8,7 @@
 --
 -- `lua tools/dashboard.lua ANSWERS >PICTURE` does this from the shell; `make picture-dashboard` has the answers made
 -- first.
-local svg = require "spec.support.svg"
+local svg = require "tools.svg"
 
 local dashboard = {}
 

@@ -8,7 +8,7 @@
 --
 -- `lua tools/picture.lua LOG >PICTURE` does this from the shell; `make picture` runs the demo first.
 local ledgers = dofile "examples/demo/ledger.lua"
-local svg = require "spec.support.svg"
+local svg = require "tools.svg"
 
 local picture = {}
 

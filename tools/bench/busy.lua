@@ -7,7 +7,7 @@
 local amqplocks = require "amqplocks"
 local bare = require "bare"
 local rows = require "tools.bench.parts.rows"
-local svg = require "spec.support.svg"
+local svg = require "tools.svg"
 
 local SLOTS, ROUNDS = 1001, 7
 local BUSY = { 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000 }

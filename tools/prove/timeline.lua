@@ -8,7 +8,7 @@
 --     timeline.draw(book, { { from =, to =, title =, marks = { { from =, to =, lanes = { … } } } }, … })
 --
 -- `lua tools/prove/timeline.lua DIRECTORY FROM TO >picture.svg` draws any window, in seconds since the beginning.
-local svg = require "spec.support.svg"
+local svg = require "tools.svg"
 
 local timeline = {}
 

@@ -3,7 +3,7 @@
 
 --- Pictures: lines, boxes and text, written as SVG.
 --
---     local picture = require "spec.support.svg".new(800, 400)
+--     local picture = require "tools.svg".new(800, 400)
 --     picture:line(x1, y1, x2, y2, { stroke = "#888", ["stroke-dasharray"] = "2 4" })
 --     picture:path({ { x, y }, … }, { stroke = "#c00" })    -- one line through all of them
 --     picture:box(x, y, width, height, { fill = "#eee" }, "the tooltip")
