@@ -5,6 +5,7 @@
 -- command.)
 local command = require "spec.support.command"
 local process = require "spec.support.process"
+local values = require "spec.support.programs.values"
 
 local AMQP_LOCK, AMQP_LOCK_ADMIN = command.DIRECTORY .. "/amqp-lock", command.DIRECTORY .. "/amqp-lock-admin"
 
@@ -44,35 +45,21 @@ describe("completion of amqp-lock", function()
     assert.same(options, offered("-w", "5", "-S", "--"))
   end)
 
-  it("offers the arguments of an option, also behind an equals sign", function()
-    assert.same({ "ignore", "kill", "term" }, offered("--on-lost", ""))
-    assert.same({ "term" }, offered("--on-lost", "=", "te"))
-    assert.same({ "ignore", "kill", "term" }, offered("--on-lost", "="))
-    assert.same({ "USR1", "USR2" }, offered("--on-revoke", "USR"))
-    assert.same({ "src/place" }, offered("-S", "--url-file", "src/pla"))
-    assert.same({}, offered("-w", "-"))
-  end)
-
-  it("offers commands behind the name, and then files", function()
-    local function offers_sleep(...)
-      local found = false
-      for _, word in ipairs(offered(...)) do
-        assert.matches("^sleep", word)
-        found = found or word == "sleep"
-      end
-      assert.is_true(found)
+  it("offers the arguments of an option, also behind an equals sign, and commands and files behind the name", function()
+    for line, words in pairs {
+      ["--on-lost @"] = "ignore kill term", ["--on-lost = te"] = "term", ["--on-lost ="] = "ignore kill term",
+      ["--on-revoke USR"] = "USR1 USR2", ["-S --url-file src/pla"] = "src/place", ["-w -"] = "",
+      ["db cat -n src/pla"] = "src/place", ["sleep"] = "", ["db -c sleep"] = "", ["--hold db sleep"] = "",
+    } do
+      local list = {}
+      for word in line:gmatch "%S+" do table.insert(list, word == "@" and "" or word) end
+      assert.equal(words, table.concat(offered(values.unpack(list)), " "), line)
     end
-    offers_sleep("db", "sleep")
-    offers_sleep("--timeout", "5", "-n", "db", "sleep")
-    offers_sleep("--on-lost", "=", "kill", "db", "sleep")
-    offers_sleep("--", "db", "sleep")
-    assert.same({ "src/place" }, offered("db", "cat", "-n", "src/pla"))
-  end)
-
-  it("offers nothing for a name, for a shell line, and behind --hold NAME", function()
-    assert.same({}, offered "sleep")
-    assert.same({}, offered("db", "-c", "sleep"))
-    assert.same({}, offered("--hold", "db", "sleep"))
+    for _, words in ipairs { { "db" }, { "--timeout", "5", "-n", "db" }, { "--on-lost", "=", "kill", "db" },
+      { "--", "db" } } do
+      table.insert(words, "sleep")
+      assert.matches(" sleep ", " " .. table.concat(offered(values.unpack(words)), " ") .. " ")
+    end
   end)
 end)
 
@@ -100,10 +87,11 @@ describe("completion of amqp-lock-admin", function()
   end)
 
   it("offers files to the verbs that read files, and to options that name one", function()
-    assert.same({ "src/place" }, offered_to_admin("ls", "src/pla"))
-    assert.same({ "src/place" }, offered_to_admin("holders", "--json", "src/pla"))
-    assert.same({ "src/place" }, offered_to_admin("create", "db", "--url-file", "src/pla"))
-    assert.same({ "src/place" }, offered_to_admin("create", "--url-file", "=", "src/pla"))
+    for _, words in ipairs { { "ls" }, { "holders", "--json" }, { "create", "db", "--url-file" },
+      { "create", "--url-file", "=" } } do
+      table.insert(words, "src/pla")
+      assert.same({ "src/place" }, offered_to_admin(values.unpack(words)))
+    end
     assert.same({}, offered_to_admin("create", "src/pla"))
     assert.same({}, offered_to_admin("create", "db", "--timeout", ""))
   end)

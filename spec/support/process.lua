@@ -41,6 +41,13 @@ function process.contents(path)
   return text
 end
 
+--- Makes a file of this text.
+function process.write(path, text)
+  local file = assert(io.open(path, "wb"))
+  assert(file:write(text))
+  file:close()
+end
+
 -- What /proc says of a process, from its state on; empty: there is no such process.
 local function fields_of(pid)
   local text = process.contents("/proc/" .. pid .. "/stat")
