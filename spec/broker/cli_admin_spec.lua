@@ -9,7 +9,9 @@ local command = require "spec.support.command"
 local gate = require "spec.support.gate"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
+local values = require "spec.support.programs.values"
 
+local operated_it = broker.operated_it(it, pending)
 local ADMIN = command.DIRECTORY .. "/amqp-lock-admin"
 
 after_each(function()
@@ -48,17 +50,12 @@ describe("amqp-lock-admin", function()
   describe("administers a semaphore:", function()
     it("creates, adds, removes, resizes, destroys it, and tells how many slots there are then", function()
       local name = fresh()
-      ends(0, "resize", name, "2")
-      assert.equal(2, slots_of(name))
-      ends(0, "resize", name, "0")
-      assert.equal(0, slots_of(name))
-      assert.equal(name .. ": 2 slots\n", ends(0, "create", name, "2"))
-      assert.equal(name .. ": 5 slots\n", ends(0, "add", name, "3"))
-      assert.equal(5, slots_of(name))
-      assert.equal(name .. ": 4 slots\n", ends(0, "remove", name, "1"))
-      assert.equal(4, slots_of(name))
-      assert.equal(name .. ": 1 slot\n", ends(0, "resize", name, "1"))
-      assert.equal(1, slots_of(name))
+      for _, row in ipairs { { "resize", "2", 2 }, { "resize", "0", 0 }, { "create", "2", 2 }, { "add", "3", 5 },
+        { "remove", "1", 4 }, { "resize", "1", 1 } } do
+        local verb, number, slots = row[1], row[2], row[3]
+        assert.equal(("%s: %d slot%s\n"):format(name, slots, slots == 1 and "" or "s"), ends(0, verb, name, number))
+        assert.equal(slots, slots_of(name))
+      end
       assert.equal("1\n", ends(0, "slots", name))
       assert.equal("", ends(0, "destroy", name))
       assert.equal(0, slots_of(name))
@@ -122,55 +119,45 @@ describe("amqp-lock-admin", function()
     assert.same({ 0, 0, 0 }, { permits:slots() })
   end)
 
-  it("asks a holder to release a slot", function()
+  it("asks a holder to release a slot, or a lock with -m, -r and -W, and waits for it", function()
     local name = fresh()
     ends(0, "create", name, "1")
     assert.matches("not_held: ", ends(70, "revoke", name, "1"))
-    local lock = stage.take(stage.connect():semaphore(name))
+    local slot = stage.take(stage.connect():semaphore(name))
     ends(0, "revoke", name, "1")
-    until_true(function() return lock:revoked() end)
+    until_true(function() return slot:revoked() end)
     assert.matches("timeout: ", ends(75, "revoke", "--wait", "0.2", name, "1"))
-  end)
-
-  it("asks a holder to release a lock, with -m, -r and -W, and waits for it", function()
     for option, kind in pairs { ["-m"] = "mutex", ["-r"] = "read", ["-W"] = "write" } do
-      local name = gate.name()
-      local lock = gate.take(kind, name)
-      local one = start("revoke", option, "--wait", "60", name)
+      local other = gate.name()
+      local lock = gate.take(kind, other)
+      local one = start("revoke", option, "--wait", "60", other)
       until_true(function() return lock:revoked() end)
       assert(lock:release())
       assert.same({ "exit", 0 }, { one:wait() }, one:output())
     end
   end)
 
-  it("forgets the fence of a semaphore, a mutex and a readers-writer lock", function()
+  it("makes and destroys the fence of a semaphore with --fence, and forgets those of other locks", function()
     local name = fresh()
-    ends(0, "create", name, "1")
-    local conn = stage.connect()
-    local locks = { [""] = conn:semaphore(name, { fenced = true }), ["-m"] = conn:mutex(name, { fenced = true }) }
-    for option, kind in pairs { [""] = "-fence", ["-m"] = "-mutexfence" } do
-      assert(assert(locks[option]:acquire { timeout = 20 }):release())
-      assert.is_true(client.shared():exists(name .. kind))
-      if option == "" then ends(0, "forget-fence", name) else ends(0, "forget-fence", option, name) end
-      assert.is_false(client.shared():exists(name .. kind))
-    end
-    assert(assert(conn:rwlock(name, { fenced = true }):write { timeout = 20 }):release())
-    ends(0, "forget-fence", "-W", name)
-    assert.is_false(client.shared():exists(name .. "-rwfence"))
-  end)
-
-  it("destroys the fence of a semaphore with --fence, and keeps it without", function()
-    local name = fresh()
-    local sem = stage.connect():semaphore(name, { fenced = true })
+    local function has(role) return client.shared():exists(name .. role) end
     ends(0, "create", "--fence", name, "1")
-    assert.is_true(client.shared():exists(name .. "-fence"))
-    assert(assert(sem:acquire { timeout = 20 }):release())
     ends(0, "destroy", name)
-    assert.is_true(client.shared():exists(name .. "-fence"))
+    assert.is_true(has "-fence")
     ends(0, "create", name, "1")
+    ends(0, "forget-fence", name)
+    assert.is_false(has "-fence")
     assert.equal(name .. ": 1 slot\n", ends(0, "repair", "--fence", name))
+    assert.is_true(has "-fence")
     ends(0, "destroy", "--fence", name)
-    assert.is_false(client.shared():exists(name .. "-fence"))
+    assert.is_false(has "-fence")
+    local conn = stage.connect()
+    assert(assert(conn:mutex(name, { fenced = true }):acquire { timeout = 20 }):release())
+    assert(assert(conn:rwlock(name, { fenced = true }):write { timeout = 20 }):release())
+    for option, role in pairs { ["-m"] = "-mutexfence", ["-W"] = "-rwfence" } do
+      assert.is_true(has(role))
+      ends(0, "forget-fence", option, name)
+      assert.is_false(has(role))
+    end
   end)
 
   it("watches: prints the status when it changes, until a signal", function()
@@ -211,38 +198,35 @@ describe("amqp-lock-admin", function()
     end)
 
     it("unreachable, auth, vhost, url", function()
-      local far = { env = { AMQP_URL = "amqp://guest:secret@127.0.0.1:1" } }
-      local output = ends_with(far, 69, "slots", "x")
+      local output = ends_with({ env = { AMQP_URL = "amqp://guest:secret@127.0.0.1:1" } }, 69, "slots", "x")
       assert.matches("^amqp%-lock%-admin: unreachable: ", output)
       assert.is_nil(output:find("secret", 1, true))
       local url = os.getenv "AMQP_URL"
-      assert.matches("auth: ", ends(77, "slots", "--url", (url:gsub("//.-@", "//nobody:nothing@")), "x"))
-      assert.matches("vhost: ", ends(77, "slots", "--url", url .. "/nowhere", "x"))
+      for _, verb in ipairs { "slots", "watch" } do
+        assert.matches("auth: ", ends(77, verb, "--url", (url:gsub("//.-@", "//nobody:nothing@")), "x"))
+        assert.matches("vhost: ", ends(77, verb, "--url", url .. "/nowhere", "x"))
+      end
       assert.matches("url: ", ends(64, "slots", "--url", "http://x", "x"))
-      assert.matches("auth: ", ends(77, "watch", "--url", (url:gsub("//.-@", "//nobody:nothing@")), "x"))
-      assert.matches("vhost: ", ends(77, "watch", "--url", url .. "/nowhere", "x"))
     end)
 
     it("usage", function()
-      for _, case in ipairs {
-        { "there is no verb" }, { 'no verb "lock"', "lock", "x" }, { '"revoke" asks a holder', "break", "x" },
-        { "takes NAME N, not 1", "resize", "x" }, { "takes NAME, not 2", "status", "x", "1" },
-        { "N is a whole number from 1 to 65535, not \"0\"", "create", "x", "0" },
-        { "not \"%-1\"", "create", "--", "x", "-1" }, { "not \"1x\"", "add", "x", "1x" }, { "not \"65536\"", "add",
-          "x", "65536" },
-        { "takes the number of a slot", "revoke", "x" }, { "takes NAME alone", "revoke", "-m", "x", "1" },
-        { "different locks", "revoke", "-m", "-r", "x" }, { "%-m %(%-%-mutex%) is not for \"create\"", "create", "-m",
-          "x", "1" },
-        { "is not for \"ls\"", "ls", "--url", "amqp://x", "-" }, { "holders of permits cannot be asked", "resize",
-          "-P", "--revoke", "x", "1" },
-        { "is for permits", "add", "--wait", "1", "x", "1" }, { "is empty", "slots", "" }, { "control character",
-          "slots", "a\27b" },
-        { "seconds", "slots", "-w", "soon", "x" }, { "unknown", "slots", "--no-such", "x" },
+      for line, told in pairs {
+        [""] = "there is no verb", ["lock x"] = 'no verb "lock"', ["break x"] = '"revoke" asks a holder',
+        ["resize x"] = "takes NAME N, not 1", ["status x 1"] = "takes NAME, not 2",
+        ["create x 0"] = "N is a whole number from 1 to 65535, not \"0\"", ["create -- x -1"] = "not \"-1\"",
+        ["add x 1x"] = "not \"1x\"", ["add x 65536"] = "not \"65536\"", ["revoke x"] = "takes the number of a slot",
+        ["revoke -m x 1"] = "takes NAME alone", ["revoke -m -r x"] = "different locks",
+        ["create -m x 1"] = "-m (--mutex) is not for \"create\"", ["ls --url amqp://x -"] = "is not for \"ls\"",
+        ["resize -P --revoke x 1"] = "holders of permits cannot be asked", ["add --wait 1 x 1"] = "is for permits",
+        ["slots a\27b"] = "control character", ["slots -w soon x"] = "seconds", ["slots --no-such x"] = "unknown",
       } do
-        local output = ends(64, select(2, (table.unpack or unpack)(case)))
-        assert.matches(case[1], output)
+        local words = {}
+        for word in line:gmatch "[^ ]+" do table.insert(words, word) end
+        local output = ends(64, values.unpack(words))
+        assert.matches(told, output, 1, true)
         assert.is_nil(output:find("\27", 1, true))
       end
+      assert.matches("is empty", ends(64, "slots", ""))
     end)
   end)
 
@@ -258,26 +242,19 @@ describe("amqp-lock-admin", function()
     assert.equal("amqp-lock-admin " .. amqplocks._VERSION:match "[%d.]+" .. "\n", ends(0, "--version"))
   end)
 
-  it("gives up at INT, TERM and HUP, and leaves nothing; a signal that was ignored stays so", function()
+  it("gives up at a signal, and leaves nothing; a signal that was ignored stays so", function()
     local name = fresh()
-    ends(0, "create", name, "1")
+    ends(0, "create", name, "2")
     local sem = stage.connect():semaphore(name)
-    local lock
-    for signal, number in pairs { INT = 2, TERM = 15, HUP = 1 } do
-      lock = stage.take(sem)
-      local one = start("revoke", "--wait", "600", name, "1")
-      until_true(function() return lock:revoked() end)
-      one:signal(signal)
-      assert.same({ "signal", number }, { one:wait() })
-      assert(lock:release())
-    end
-    lock = stage.take(sem)
-    ends(0, "resize", name, "2")
-    local one = command.start({ program = ADMIN, ignore = { "HUP" } }, "revoke", "--wait", "600", name, "1")
-    until_true(function() return lock:revoked() end)
+    local first, second = stage.take(sem), stage.take(sem)
+    local one = start("revoke", "--wait", "600", name, "1")
+    local deaf = command.start({ program = ADMIN, ignore = { "HUP" } }, "revoke", "--wait", "600", name, "2")
+    until_true(function() return first:revoked() and second:revoked() end)
     one:signal "HUP"
-    assert(lock:release())
-    assert.same({ "exit", 0 }, { one:wait() })
+    assert.same({ "signal", 1 }, { one:wait() })
+    deaf:signal "HUP"
+    assert(first:release() and second:release())
+    assert.same({ "exit", 0 }, { deaf:wait() })
   end)
 
   it("gives permits back at a signal while it waits for more", function()
@@ -294,25 +271,16 @@ describe("amqp-lock-admin", function()
   end)
 end)
 
-if broker.suite then
-  describe("amqp-lock-admin, where a permission is missing,", function()
-    it("ends with 77", function()
-      local user = client.unique "user"
-      local url = broker.suite:add_user(user, "^$", "^$", "^$")
-      stage.undo(function() broker.suite:delete_user(user) end)
-      assert.matches("refused: ", ends(77, "create", "--url", url, stage.name(), "1"))
-    end)
-
-    it("and its user is deleted, watches no longer", function()
-      local name, user = fresh(), client.unique "user"
-      ends(0, "create", name, "1")
-      local url = broker.suite:add_user(user, ".*", ".*", ".*")
-      stage.undo(function() pcall(broker.suite.delete_user, broker.suite, user) end)
-      local one = start("watch", "--url", url, name)
-      one:await(name .. ": 1 slot, 0 held\n")
-      broker.suite:delete_user(user) -- which closes its connections
-      assert.same({ "exit", 77 }, { one:wait(60) })
-      assert.matches("\namqp%-lock%-admin: auth: ", one:output())
-    end)
-  end)
-end
+operated_it("amqp-lock-admin without a permission ends with 77, and so does a watch whose user is deleted", function()
+  local name, user = fresh(), client.unique "user"
+  stage.undo(function() pcall(broker.suite.delete_user, broker.suite, user) end)
+  local url = broker.suite:add_user(user, "^$", ".*", ".*")
+  assert.matches("refused: ", ends(77, "create", "--url", url, name, "1"))
+  ends(0, "create", name, "1")
+  broker.suite:permit(user, ".*", ".*", ".*")
+  local one = start("watch", "--url", url, name)
+  one:await(name .. ": 1 slot, 0 held\n")
+  broker.suite:delete_user(user) -- which closes its connections
+  assert.same({ "exit", 77 }, { one:wait(60) })
+  assert.matches("\namqp%-lock%-admin: auth: ", one:output())
+end)
