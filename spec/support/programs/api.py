@@ -9,7 +9,6 @@ It listens on the loopback, by TLS with a certificate. The first part of a path 
 one answer after the other, by turns of a whole table, and the last of them for ever:
 
     /fine/...              an API without locks
-    /unread/...            one mutex, and two queues that are no JSON
     /503/... (a number)    this status; of 3xx with a Location
     /page/..., /object/..., /none/...    status 200, with HTML, with another JSON, with nothing
     /silent/...            no answer
@@ -22,8 +21,6 @@ import sys
 import threading
 
 WHO = b'{"name":"x","tags":["monitoring"]}'
-UNREAD = b"""[{"name":"a-mutex","arguments":{"a":"\\ud800"}},{"name":"db-mutex","vhost":"/","arguments":{}},
-{"name":"b-mutex","arguments":{"\xff":1}}]"""
 turns = {}
 
 
@@ -53,8 +50,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
             how = "fine" if page == "whoami" else self.turn(words[1:], page)
         if how == "fine":
             self.answer(200, WHO if page == "whoami" else b"[]")
-        elif how == "unread":
-            self.answer(200, WHO if page == "whoami" else UNREAD if page.startswith("queues") else b"[]")
         elif how.isdigit():
             self.answer(int(how), b'{"error":"e","reason":"because \\u001b[31m"}')
         elif how in ("page", "object", "none"):
