@@ -33,13 +33,6 @@ end
 
 local IN = "echo in; read line; exit 0"
 
--- A semaphore of so many slots, whose bell of those that take several is gone at the end of the test.
-local function semaphore(slots)
-  local name = stage.semaphore(slots)
-  stage.undo(function() stage.delete(name .. "-manybell") end)
-  return name
-end
-
 local function held(name, slots)
   local list = {}
   for slot = 1, slots do table.insert(list, stage.held(name, slot) and "x" or "-") end
@@ -50,8 +43,9 @@ describe("amqp-lock --all", function()
   local name, list, slots
 
   before_each(function()
-    name, slots = gate.name(), semaphore(2)
+    name, slots = gate.name(), stage.semaphore(2)
     stage.undo(function() stage.delete(name .. "-mutexbell") end)
+    stage.undo(function() stage.delete(slots .. "-manybell") end)
     list = ("write:%s,slot:%s,mutex:%s"):format(name, slots, name)
   end)
 
@@ -79,19 +73,18 @@ describe("amqp-lock --all", function()
   end)
 
   it("takes the order of conn:all, whatever the order of its list", function()
-    local other, conn = gate.name(), stage.connect()
-    local first, second = name, other
-    if other < name then first, second = other, name end
-    local lock = assert(conn:mutex(first):try_acquire())
-    local list_of_both = ("mutex:%s,mutex:%s"):format(second, first)
-    local one = command.start({ input = true }, "-v", "--all", list_of_both, "sh", "-c", IN)
+    local names, conn = { name, gate.name() }, stage.connect()
+    table.sort(names)
+    local lock = assert(conn:mutex(names[1]):try_acquire())
+    local one = command.start({ input = true }, "-v", "--all", ("mutex:%s,mutex:%s"):format(names[2], names[1]), "sh",
+      "-c", IN)
     one:await "waiting"
-    assert.is_false(gate.held("mutex", second))
+    assert.is_false(gate.held("mutex", names[2]))
     assert.is_true(lock:release())
     one:await "in\n"
-    stage.fails("timeout", conn:all({ conn:mutex(name), conn:mutex(other) }):acquire { timeout = 0.3 })
+    stage.fails("timeout", conn:all({ conn:mutex(names[1]), conn:mutex(names[2]) }):acquire { timeout = 0.3 })
     release(one)
-    for _, each in ipairs { name, other } do stage.delete(each .. "-mutexbell") end
+    for _, each in ipairs(names) do stage.delete(each .. "-mutexbell") end
   end)
 
   operated_it("ends its command when one of them is lost, and releases the others", function()
@@ -104,26 +97,31 @@ describe("amqp-lock --all", function()
   end)
 
   it("refuses what is no list, one lock twice, and options of one lock", function()
-    for _, wrong in ipairs {
-      { "mutex", "is not KIND:NAME" }, { "lock:a", "is no kind of lock" }, { "mutex:", "the name is empty" },
-      { "read:a,write:a", "read:a and write:a are one lock" }, { "mutex:a,mutex:a", "are one lock" },
-      { "mutex:a,", "is not KIND:NAME" },
+    for list_of, words in pairs {
+      mutex = "is not KIND:NAME", ["lock:a"] = "is no kind of lock", ["mutex:"] = "the name is empty",
+      ["read:a,write:a"] = "read:a and write:a are one lock", ["mutex:a,mutex:a"] = "are one lock",
+      ["mutex:a,"] = "is not KIND:NAME",
     } do
-      assert.matches(wrong[2], ends(64, "--all", wrong[1], "true"), 1, true)
+      assert.matches(words, ends(64, "--all", list_of, "true"), 1, true)
     end
-    for _, options in ipairs { { "-S" }, { "--fenced" }, { "--quorum" }, { "--count", "2" } } do
-      table.insert(options, 1, "mutex:a,mutex:b")
-      table.insert(options, "true")
-      ends(64, "--all", (table.unpack or unpack)(options))
+    for _, option in ipairs { "-S", "--fenced", "--quorum", "--count=2" } do
+      ends(64, "--all", "mutex:a,mutex:b", option, "true")
     end
     assert.matches("there is no COMMAND", ends(64, "--all", "mutex:a"), 1, true)
   end)
 end)
 
-describe("amqp-lock --count", function()
-  it("holds several slots, and tells its command which", function()
-    local name = semaphore(3)
-    assert.equal("1 2\n", ends(0, "-S", "--count", "2", name, "-c", "echo $AMQP_LOCK_SLOTS"))
+it("amqp-lock --count holds several slots or permits, tells its command which, and creates them if there are none",
+  function()
+    local name = stage.name()
+    stage.undo(function()
+      local conn = stage.connect()
+      conn:admin(name):destroy()
+      conn:token_semaphore(name):destroy()
+      for _, bell in ipairs { "-manybell", "-tokenmanybell" } do stage.delete(name .. bell) end
+    end)
+    assert.equal("1 2\n", ends(0, "--slots", "3", "--count", "2", name, "-c", "echo $AMQP_LOCK_SLOTS"))
+    ends(0, "--permits", "2", "--count", "2", name, "true")
     local one = start("-S", "--count", "2", name, "sh", "-c", IN)
     assert.equal("xx-", held(name, 3))
     ends(75, "-n", "-S", "--count", "2", name, "true")
@@ -131,19 +129,5 @@ describe("amqp-lock --count", function()
     release(one)
     assert.equal("---", held(name, 3))
     assert.matches("limit", ends(69, "-S", "--count", "4", name, "true"), 1, true)
-  end)
-
-  it("creates the semaphore if there is none, and is for slots and permits only", function()
-    local name = stage.name()
-    stage.undo(function()
-      local conn = stage.connect()
-      conn:admin(name):destroy()
-      conn:token_semaphore(name):destroy()
-      stage.delete(name .. "-manybell")
-      stage.delete(name .. "-tokenmanybell")
-    end)
-    assert.equal("1 2\n", ends(0, "--slots", "2", "--count", "2", name, "-c", "echo $AMQP_LOCK_SLOTS"))
-    ends(0, "--permits", "2", "--count", "2", name, "true")
     assert.matches("option --count is for -S and -P", ends(64, "--count", "2", name, "true"), 1, true)
   end)
-end)

@@ -33,20 +33,16 @@ local function traps(signals, file)
   return table.concat(lines, "; ")
 end
 
-local function touch(path) assert(io.open(path, "w")):close() end
-
 describe("amqp-lock that waits", function()
   it("dies of TERM, INT, HUP and QUIT, and leaves nothing", function()
     local name = gate.name()
-    local held, waiting = gate.occupy("mutex", name), {}
-    for signal in pairs { TERM = 15, INT = 2, HUP = 1, QUIT = 3 } do
-      waiting[signal] = command.start({ fd = 7 }, "-v", "--status-fd", "7", name, "true")
-      waiting[signal]:await "waiting: "
-    end
+    local held = gate.occupy("mutex", name)
     for signal, number in pairs { TERM = 15, INT = 2, HUP = 1, QUIT = 3 } do
-      waiting[signal]:signal(signal)
-      assert.same({ "signal", number }, { waiting[signal]:wait() })
-      assert.matches('{"event":"gave_up","signal":' .. number .. "}\n$", waiting[signal]:told())
+      local one = command.start({ fd = 7 }, "-v", "--status-fd", "7", name, "true")
+      one:await "waiting: "
+      one:signal(signal)
+      assert.same({ "signal", number }, { one:wait() })
+      assert.matches('{"event":"gave_up","signal":' .. number .. "}\n$", one:told())
     end
     held:release()
     assert.is_false(gate.held("mutex", name))
@@ -64,21 +60,12 @@ describe("amqp-lock that waits", function()
   it("dies of TERM also if nobody reads what --status-fd tells, and the pipe is full", function()
     local name = gate.name()
     gate.occupy("mutex", name)
-    local one = command.start({ program = "python3" }, "-c", [[
-import os, sys
-reader, writer = os.pipe()
-os.set_blocking(writer, False)
-for size in 4096, 1:
-    try:
-        while True: os.write(writer, b"x" * size)
-    except BlockingIOError: pass
-os.set_blocking(writer, True)
-for fd in reader, writer: os.set_inheritable(fd, True)
-os.execv(sys.argv[1], [sys.argv[1], "-v", "--status-fd", str(writer), sys.argv[2], "true"])
-]], AMQP_LOCK, name)
+    local one = command.start({ program = "sh" }, "-c", [[{ sh -c 'echo job $PPID >&2'; head -c 65536 /dev/zero
+      exec "$1" -v --status-fd 3 "$2" true 3>&1 >&2; } | sleep 600]], "sh", AMQP_LOCK, name)
+    local tool = command.process((one:await "job (%d+)\n"))
     one:await "waiting for 1 s"
-    one:signal "TERM"
-    assert.same({ "signal", 15 }, { one:wait() })
+    tool:signal "TERM"
+    tool:await_end()
   end)
 
   it("drops those that are for its command, which does not run yet, and those that it was told to ignore", function()
@@ -116,7 +103,7 @@ describe("amqp-lock whose command runs", function()
       one:await(("got %s %d\n"):format(signal, i))
     end
     assert.is_true(gate.held("mutex", name))
-    touch(file)
+    process.write(file, "")
     assert.same({ "exit", 0 }, { one:wait() })
     assert.matches("total 8\n$", one:output())
   end)
@@ -171,7 +158,7 @@ describe("amqp-lock in a terminal", function()
     one:await "got QUIT 2"
     one:signal "TERM"
     one:await "got TERM 3"
-    touch(file)
+    process.write(file, "")
     assert.same({ "exit", 0 }, { one:wait() })
     assert.matches("total 3\r?\n$", one:output())
   end)
@@ -184,35 +171,29 @@ describe("amqp-lock in a terminal", function()
       return one
     end
 
-    it("stops by ^Z, goes on by fg, with its command, which reads the terminal, and is a part of pipelines", function()
-      local name, one = gate.name(), shell()
-      one:write(("%s %s sh -c 'echo job $$; read line; echo \"line:\" $line'; echo \"status:\" $?\n"):format(
-        AMQP_LOCK, name))
-      local job = command.process((one:await "job (%d+)\r\n"))
-      one:write "\26"
-      job:await_state "T"
-      one:await "Stopped"
-      one:write "fg\n"
-      until_true(function() return job:state() ~= "T" end, SECONDS)
-      one:write "text\n"
-      one:await "line: text\r\n.*ready>" -- the prompt behind the job, which has released then
-      assert.is_false(gate.held("mutex", name))
-      one:write(("echo through | %s %s cat | sed s/^/pipe:/; echo \"all:\" ${PIPESTATUS[*]}\n"):format(AMQP_LOCK, name))
-      one:await "pipe:through\r\n"
-      one:await "all: 0"
+    it("stops by ^Z, or as it reads in the background, and goes on by fg, with its command", function()
+      for how, stop in pairs { [""] = "\26", ["--foreground"] = false } do
+        local name, one = gate.name(), shell()
+        one:write(("%s %s %s sh -c 'echo job $$; read line; echo \"line:\" $line' %s\n"):format(AMQP_LOCK, how, name,
+          stop and "" or "&"))
+        local job = command.process((one:await "job (%d+)\r\n"))
+        if stop then one:write(stop) end
+        job:await_state "T"
+        if stop then one:await "Stopped" end
+        one:write "fg\n"
+        until_true(function() return job:state() ~= "T" end, SECONDS)
+        one:write "text\n"
+        one:await "line: text\r\n.*ready>" -- the prompt behind the job, which has released then
+        assert.is_false(gate.held("mutex", name))
+      end
     end)
 
-    it("with --foreground its command goes on by fg if it has read in the background", function()
-      local name, one = gate.name(), shell()
-      one:write(("%s --foreground %s sh -c 'echo job $$; read line; echo \"line:\" $line' &\n"):format(
-        AMQP_LOCK, name))
-      local job = command.process((one:await "job (%d+)\r\n"))
-      job:await_state "T"
-      one:write "fg\n"
-      until_true(function() return job:state() ~= "T" end, SECONDS)
-      one:write "text\n"
-      one:await "line: text\r\n.*ready>" -- the prompt behind the job, which has released then
-      assert.is_false(gate.held("mutex", name))
+    it("is a part of pipelines", function()
+      local one = shell()
+      one:write(("echo through | %s %s cat | sed s/^/pipe:/; echo \"all:\" ${PIPESTATUS[*]}\n"):format(AMQP_LOCK,
+        gate.name()))
+      one:await "pipe:through\r\n"
+      one:await "all: 0"
     end)
 
     it("in the background its command has its own group, and kill reaches it", function()
@@ -226,56 +207,34 @@ describe("amqp-lock in a terminal", function()
       assert.is_false(job:runs())
       assert.is_false(gate.held("mutex", name))
     end)
-
-    -- The command is one process, which has told that it runs. A shell that has received the interrupt just before it
-    -- starts a program waits for that program, which has not received it.
-    it("ends the script when its command was interrupted", function()
-      local name, one, file = gate.name(), shell(), command.place() .. "/text"
-      assert(io.open(file, "w")):write("job runs\n"):close()
-      one:write(("sh -c '%s %s tail -f %s; echo \"went on\"'\n"):format(AMQP_LOCK, name, file))
-      one:await "job runs\r\n"
-      one:write "\3"
-      one:await "%^C.*ready>"
-      one:write "echo \"the end:\"\n"
-      one:await "the end:\r\n"
-      assert.is_nil(one:output():find("went on\r\n", 1, true))
-    end)
   end)
 end)
 
 local can_unshare = pcall(process.shell, "unshare", "--pid", "--fork", "--mount-proc", "true")
-local pid1_describe = can_unshare and describe or pending
 
-pid1_describe("amqp-lock as process 1", function()
-  local function start(...)
-    return command.start({ program = "unshare" }, "--pid", "--fork", "--mount-proc", "--kill-child", AMQP_LOCK, ...)
-  end
+describe("amqp-lock as process 1", function()
+  (can_unshare and it or pending)("reaps orphans, passes on TERM and the status, gives up a wait at TERM", function()
+    local function start(...)
+      return command.start({ program = "unshare" }, "--pid", "--fork", "--mount-proc", "--kill-child", AMQP_LOCK, ...)
+    end
+    -- Seen from outside: amqp-lock is the only child of unshare.
+    local function terminate(one)
+      command.process(process.shell("pgrep", "-P", tostring(one.pid)):match "%d+"):signal "TERM"
+    end
 
-  -- amqp-lock itself, seen from outside: the only child of unshare.
-  local function tool(one)
-    local pid = process.shell("pgrep", "-P", tostring(one.pid)):match "%d+"
-    return command.process(pid)
-  end
-
-  it("reaps the orphans of its command, passes on TERM, and the exit status", function()
     local name, file = gate.name(), command.place() .. "/end"
     local one = start(name, "-c", [[
       for i in 1 2 3 4 5; do sh -c 'sleep 0 & exit' ; done
       sleep 0.2
       until ! grep -qs '^State:.Z' /proc/[0-9]*/status; do sleep 0.1; done; ]] .. traps({ "TERM" }, file) .. "; exit 5")
     one:await "job %d+\n"
-    tool(one):signal "TERM"
+    local waiting = start("-v", name, "true")
+    waiting:await "waiting: "
+    terminate(waiting)
+    assert.same({ "exit", 128 + 15 }, { waiting:wait() })
+    terminate(one)
     one:await "got TERM 1\n"
-    touch(file)
+    process.write(file, "")
     assert.same({ "exit", 5 }, { one:wait() })
-  end)
-
-  it("gives up a wait at TERM", function()
-    local name = gate.name()
-    gate.occupy("mutex", name)
-    local one = start("-v", name, "true")
-    one:await "waiting: "
-    tool(one):signal "TERM"
-    assert.same({ "exit", 128 + 15 }, { one:wait() })
   end)
 end)
