@@ -3,7 +3,6 @@
 
 -- amqp-lock when it is killed or stopped, and when its lock is lost: its command has ended before the next holder is
 -- in. The next holder is a client that shares no code with the library.
-local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local command = require "spec.support.command"
 local gate = require "spec.support.gate"
@@ -169,18 +168,15 @@ describe("the command of an amqp-lock that is stopped", function()
   end)
 end)
 
-describe("the command of an amqp-lock whose guard alone is killed", function()
-  it("goes on", function()
-    local name = gate.name()
-    local one, jobs = start({ input = true }, 1, name, "-c", "echo job $$; read line; echo went on; exit 5")
-    guard_of(one):signal "KILL"
-    one:await "amqp%-lock: the guard was killed: [^\n]*\n"
-    assert.is_true(jobs[1]:alive())
-    assert.is_true(gate.held("mutex", name))
-    one:write "go\n"
-    assert.same({ "exit", 5 }, { one:wait() })
-    assert.matches("\nwent on\n$", one:output())
-  end)
+it("the command of an amqp-lock whose guard alone is killed goes on", function()
+  local name = gate.name()
+  local one, jobs = start({ input = true }, 1, name, "-c", "echo job $$; read line; echo went on; exit 5")
+  guard_of(one):signal "KILL"
+  one:await "amqp%-lock: the guard was killed: [^\n]*\n"
+  assert.is_true(jobs[1]:alive() and gate.held("mutex", name))
+  one:write "go\n"
+  assert.same({ "exit", 5 }, { one:wait() })
+  assert.matches("\nwent on\n$", one:output())
 end)
 
 describe("the command of an amqp-lock whose network is silent, or which is stopped,", function()
@@ -225,26 +221,25 @@ describe("the command of an amqp-lock whose lock is lost", function()
       one:output())
   end)
 
-  for what, row in pairs { ["TERM, and KILL after the grace"] = { "--grace=0.5", "--lost-exit-code=9", 9, true },
-    ["KILL at once with --on-lost=kill"] = { "--on-lost=kill", "--grace=9", 76, false } } do
-    operated_it("gets " .. what .. " when the queue is deleted", function()
-      local name = gate.name()
-      local one, jobs = start({}, 1, row[1], row[2], name, "sh", "-c", DEAF)
+  for what, row in pairs {
+    ["gets TERM, and KILL after the grace"] = { "--grace=0.5", "--lost-exit-code=9", DEAF, 9, got_term },
+    ["gets KILL at once with --on-lost=kill"] = { "--on-lost=kill", "--grace=9", DEAF, 76,
+      function(one) return not got_term(one) end },
+    ["goes on with --on-lost=ignore, and its status counts"] = { "--on-lost=ignore", "-v",
+      "echo job $$; until [ -e \"$0\" ]; do sleep 0.1; done; exit 5", 5,
+      function(one) return one:output():find 'lost: mutex ".-": .*; the command goes on\n' end },
+  } do
+    operated_it(what .. " when the queue is deleted", function()
+      local name, file = gate.name(), command.place() .. "/end"
+      local one, jobs = start({}, 1, row[1], row[2], name, "sh", "-c", row[3], file)
       broker.suite:delete_queue(name .. "-mutex")
-      assert.same({ "exit", row[3] }, { one:wait(SECONDS) })
-      assert.equal(row[4], got_term(one))
+      if row[4] == 5 then one:await "the command goes on\n" end
+      process.write(file, "")
+      assert.same({ "exit", row[4] }, { one:wait(SECONDS) })
+      assert.is_truthy(row[5](one), one:output())
       none_lives(jobs)
     end)
   end
-
-  operated_it("goes on with --on-lost=ignore, and its status counts", function()
-    local name = gate.name()
-    local one = start({ input = true }, 1, "--on-lost", "ignore", name, "sh", "-c", "echo job $$; read line; exit 5")
-    broker.suite:delete_queue(name .. "-mutex")
-    one:await 'lost: mutex ".-": .*; the command goes on\n'
-    one:close_input()
-    assert.same({ "exit", 5 }, { one:wait() })
-  end)
 
   operated_it("is named on standard output with --hold", function()
     local name = gate.name()
@@ -256,17 +251,14 @@ describe("the command of an amqp-lock whose lock is lost", function()
   end)
 end)
 
-describe("a command that ends by itself", function()
-  it("leaves behind what it wants", function()
-    local name = gate.name()
-    local one, jobs = start({}, 1, name, "sh", "-c", "setsid sh -c 'echo job $$; exec sleep 600' & sleep 0.3; exit 4")
-    assert.same({ "exit", 4 }, { one:wait() })
-    assert.is_false(gate.held("mutex", name))
-    assert.is_true(jobs[1]:alive())
-  end)
+it("a command that ends by itself leaves behind what it wants", function()
+  local name = gate.name()
+  local one, jobs = start({}, 1, name, "sh", "-c", "setsid sh -c 'echo job $$; exec sleep 600' & sleep 0.3; exit 4")
+  assert.same({ "exit", 4 }, { one:wait() })
+  assert.is_true(not gate.held("mutex", name) and jobs[1]:alive())
 end)
 
--- Profiles of containers deny calls with EPERM, old kernels with ENOSYS.
+-- Profiles of containers deny calls with EPERM, old kernels with ENOSYS. Commands have outlived their locks by that.
 describe("with a system call that is denied,", function()
   local deny
 
@@ -276,132 +268,84 @@ describe("with a system call that is denied,", function()
   end)
   teardown(function() process.shell("rm", "-r", deny:match ".*/") end)
 
-  -- Those that have ended in a command that outlives its lock; all others in `make soak`.
-  local ROWS = { "EPERM pidfd_send_signal", "EPERM timerfd_create", "ENOSYS timerfd_settime", "EPERM setpgid" }
-  if os.getenv "AMQPLOCKS_SOAK" then
-    ROWS = {}
-    for _, calls in ipairs { "pidfd_open", "pidfd_send_signal", "pidfd_open pidfd_send_signal", "prctl", "clone3",
-      "eventfd2", "timerfd_create", "timerfd_settime", "getrandom", "setpgid", "setsid", "getsid", "madvise", "dup3",
-    } do
-      for _, name in ipairs { "EPERM", "ENOSYS" } do table.insert(ROWS, name .. " " .. calls) end
-    end
-  end
-
   local JOBS = "trap 'echo got USR1' USR1; echo job $$; setsid sh -c 'echo job $$; exec sleep 600' &"
     .. " while :; do sleep 600 & wait $!; done"
 
-  local function words_of(row, ...)
-    local words = {}
-    for word in row:gmatch "%S+" do table.insert(words, word) end
-    for _, word in ipairs { "--", command.DIRECTORY .. "/amqp-lock", ... } do table.insert(words, word) end
-    return values.unpack(words)
+  local function start_denied(row, heartbeat, job)
+    local name, how = gate.name(), row:match "^%S+"
+    local one, jobs = start({ program = deny }, 2, how, row:match " (.*)", "--", command.DIRECTORY .. "/amqp-lock",
+      "--heartbeat=" .. heartbeat, "--grace=1", name, "sh", "-c", job or JOBS)
+    return { name = name, one = one, jobs = jobs }
   end
 
-  local function start_denied(row, heartbeat)
-    local name = gate.name()
-    local count = row:find "setsid" and 1 or 2 -- without it there is no job in another session
-    local one, jobs = start({ program = deny }, count,
-      words_of(row, "--heartbeat=" .. heartbeat, "--grace=1", name, "sh", "-c", JOBS))
-    return { row = row, name = name, one = one, jobs = jobs }
-  end
-
-  for _, row in ipairs(ROWS) do
-    operated_it(row .. ", it passes signals on, and ends its command when it is killed, or loses its lock", function()
-      local one, killed, lost = start_denied(row, 10), start_denied(row, 10), start_denied(row, 10)
-      one.one:signal "USR1"
-      one.one:await "got USR1\n"
-      one.one:signal "TERM"
-      assert.same({ "exit", 143 }, { one.one:wait() }, one.one:output())
-      none_lives(one.jobs)
-      killed.one:signal "KILL"
-      next_is_alone(killed.name, killed.jobs)
-      broker.suite:delete_queue(lost.name .. "-mutex")
-      assert.same({ "exit", 76 }, { lost.one:wait() }, lost.one:output())
-      none_lives(lost.jobs)
-    end)
+  for _, row in ipairs { "EPERM pidfd_send_signal", "EPERM timerfd_create", "ENOSYS timerfd_settime",
+    "EPERM setpgid" } do
+    operated_it(row .. ", it passes signals on, and ends its command when it is killed, stopped, or loses its lock",
+      function()
+        local stopped, one = start_denied(row, 2), start_denied(row, 10)
+        local killed, lost = start_denied(row, 10), start_denied(row, 10)
+        stopped.one:signal "STOP"
+        one.one:signal "USR1"
+        one.one:await "got USR1\n"
+        one.one:signal "TERM"
+        assert.same({ "exit", 143 }, { one.one:wait() }, one.one:output())
+        none_lives(one.jobs)
+        killed.one:signal "KILL"
+        next_is_alone(killed.name, killed.jobs)
+        broker.suite:delete_queue(lost.name .. "-mutex")
+        assert.same({ "exit", 76 }, { lost.one:wait() }, lost.one:output())
+        none_lives(lost.jobs)
+        next_is_alone(stopped.name, stopped.jobs)
+      end)
   end
 
   it("EPERM getdents64, it ends the group of a command whose first process has ended", function()
-    local name = gate.name()
-    local job = [[echo job $$; sh -c 'trap "" TERM; echo job $$; exec sleep 600' & wait]]
-    local one, jobs = start({ program = deny }, 2,
-      words_of("EPERM getdents64", "--heartbeat=4", "--grace=1", name, "sh", "-c", job))
-    one:signal "KILL"
-    next_is_alone(name, jobs)
-  end)
-
-  it("it keeps its lock for longer than the broker waits, and ends its command when it is stopped", function()
-    local stopped, kept = {}, {}
-    for _, row in ipairs(ROWS) do
-      table.insert(stopped, start_denied(row, 2))
-      local is_kept = row:find "clone3" or row:find "eventfd2" or row:find "timerfd_create"
-      if is_kept then table.insert(kept, start_denied(row, 2)) end
-    end
-    for _, its in ipairs(stopped) do its.one:signal "STOP" end
-    for _, its in ipairs(stopped) do next_is_alone(its.name, its.jobs) end
-    for _, its in ipairs(kept) do assert.is_true(its.jobs[1]:alive() and gate.held("mutex", its.name), its.row) end
-  end)
-
-  it("waitid, pipe2 or signalfd4, it does not run its command, and says so", function()
-    for call, why in pairs { waitid = "start a process", pipe2 = "start a process", signalfd4 = "wait for signals" } do
-      local output = command.ends({ program = deny }, 70, words_of("EPERM " .. call, gate.name(), "echo", "in"))
-      assert.matches("^amqp%-lock: cannot " .. why, output)
-      assert.is_nil(output:find("\nin\n", 1, true))
-    end
+    local killed = start_denied("EPERM getdents64", 4,
+      [[echo job $$; sh -c 'trap "" TERM; echo job $$; exec sleep 600' & wait]])
+    killed.one:signal "KILL"
+    next_is_alone(killed.name, killed.jobs)
   end)
 end)
 
 -- The time since the broker's last answer is what the certainty of a permit is made of, and in a wait there is none.
-describe("the command of a permit that is had late in a wait", function()
-  it("is not ended at its start", function()
-    local name = gate.name()
-    stage.undo(function()
-      local conn = assert(amqplocks.connect())
-      conn:token_semaphore(name):destroy()
-      conn:close()
-    end)
-    local held = command.start({ input = true }, "--hold", "--permits=1", name)
-    held:await "held"
-    local one = command.start({ fd = 7, input = true }, "-P", "--heartbeat=4", "--grace=3", "--status-fd=7", name, "-c",
-      "echo in; read line; exit 5")
-    until_true(function() -- what is granted from 4.7 to 7.8 s after the last answer is certain, but not for a grace
-      local seconds = one:told():match '.*{"event":"waiting","seconds":([%d.e-]+)'
-      return tonumber(seconds or 0) >= 4.8, one:told()
-    end, SECONDS)
-    held:close_input()
-    one:await "in\n"
-    one:write "go\n"
-    assert.same({ "exit", 5 }, { one:wait() }, one:output())
-  end)
+-- The time since the broker's last answer is what the certainty of a permit is made of, and in a wait there is none.
+it("the command of a permit that is had late in a wait is not ended at its start", function()
+  local name = kinds.all.permit.name()
+  local held = command.start({ input = true }, "--hold", "-P", name)
+  held:await "held"
+  local one = command.start({ fd = 7, input = true }, "-P", "--heartbeat=4", "--grace=3", "--status-fd=7", name, "-c",
+    "echo in; read line; exit 5")
+  until_true(function() -- what is granted from 4.7 to 7.8 s after the last answer is certain, but not for a grace
+    local seconds = one:told():match '.*{"event":"waiting","seconds":([%d.e-]+)'
+    return tonumber(seconds or 0) >= 4.8, one:told()
+  end, SECONDS)
+  held:close_input()
+  one:await "in\n"
+  one:write "go\n"
+  assert.same({ "exit", 5 }, { one:wait() }, one:output())
 end)
 
-describe("amqp-lock --wait-broker", function()
-  it("waits until a broker is there, also for a fast mutex", function()
-    local between, all = proxy.shut(), {}
-    for option, name in pairs { ["--close"] = gate.name(), ["--fast"] = kinds.all.fast_mutex.name() } do
-      local one = command.start({ env = { AMQP_URL = between.url }, fd = 7 }, option, "--wait-broker", "--status-fd",
-        "7", name, "echo", "in")
-      table.insert(all, one)
-      until_true(function() return one:told():find('^{"event":"waiting","seconds":[^\n]*unreachable'), one:told() end,
-        SECONDS)
-    end
-    between:open()
-    for _, one in ipairs(all) do
-      assert.same({ "exit", 0 }, { one:wait(SECONDS) })
-      assert.matches("in\n$", one:output())
-    end
-  end)
+it("amqp-lock --wait-broker waits until a broker is there, also for a fast mutex", function()
+  local between, all = proxy.shut(), {}
+  for option, name in pairs { ["--close"] = gate.name(), ["--fast"] = kinds.all.fast_mutex.name() } do
+    local one = command.start({ env = { AMQP_URL = between.url }, fd = 7 }, option, "--wait-broker", "--status-fd",
+      "7", name, "echo", "in")
+    table.insert(all, one)
+    until_true(function() return one:told():find('^{"event":"waiting","seconds":[^\n]*unreachable'), one:told() end,
+      SECONDS)
+  end
+  between:open()
+  for _, one in ipairs(all) do
+    assert.same({ "exit", 0 }, { one:wait(SECONDS) })
+    assert.matches("in\n$", one:output())
+  end
 end)
 
-describe("a crowd of amqp-locks, of which every third is killed", function()
+it("a crowd of amqp-locks, of which every third is killed, never has two commands inside", function()
   local soaks = os.getenv "AMQPLOCKS_SOAK"
   local count, runs = soaks and 200 or 18, soaks and 999 or 36
-
-  it("never has two commands inside", function()
-    local name = gate.name()
-    local crowd = command.start({ program = "python3" }, "spec/support/programs/crowd.py",
-      command.DIRECTORY .. "/amqp-lock", name, count, runs, command.place() .. "/witness")
-    assert.same({ "exit", 0 }, { crowd:wait(soaks and 3600 or 600) })
-    assert.matches(("overlaps 0, killed %d, ended %d\n"):format(runs / 3, runs - runs / 3), crowd:output(), 1, true)
-  end)
+  local crowd = command.start({ program = "python3" }, "spec/support/programs/crowd.py",
+    command.DIRECTORY .. "/amqp-lock", gate.name(), count, runs, command.place() .. "/witness")
+  assert.same({ "exit", 0 }, { crowd:wait(soaks and 3600 or 600) })
+  assert.matches(("overlaps 0, killed %d, ended %d\n"):format(runs / 3, runs - runs / 3), crowd:output(), 1, true)
 end)
