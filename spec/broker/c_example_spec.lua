@@ -38,7 +38,7 @@ end
 describe("a worker in C", function()
   -- One that works until it is told otherwise.
   local function working(name, url)
-    local one = start(worker, url or URL, name, "1000")
+    local one = start(worker, url, name, "1000")
     one:await("working in slot 1 of \"" .. name:gsub("%p", "%%%0") .. "\"")
     stage.fails("busy", stage.connect():semaphore(name):try_acquire())
     return one
@@ -53,12 +53,16 @@ describe("a worker in C", function()
     end
   end)
 
-  it("is seen to hold it, on the next node that its URL names, and lets go when it is asked to end", function()
-    local name = stage.semaphore(1)
+  it("holds it, on the next node that its URL names, until it is asked to end, or knows that it is lost", function()
+    local name, between = stage.semaphore(1), proxy.start()
     local one = working(name, (URL:gsub("@", "@127.0.0.1:1,")))
-    one:signal("TERM")
+    one:signal "TERM"
     ends(one, 0, "\ndone\n$")
     assert.is_true(stage.free(name, 1))
+    one = working(name, between.url)
+    between:cut(1)
+    ends(one, 2, "\nworker: lost: ")
+    stage.until_free(name, 1)
   end)
 
   it("waits for a slot until it comes free, or until it is asked to end, and leaves nothing then", function()
@@ -66,47 +70,17 @@ describe("a worker in C", function()
     local held = stage.occupy(name, 1)
     local one = start(worker, URL, name, "1000")
     held:await_looks(1)
-    one:signal("INT")
+    one:signal "INT"
     ends(one, 1, "^worker: interrupted\n$")
     one = start(worker, URL, name, "1000")
     held:await_looks(2)
     assert.equal("", one:output())
     held:release()
     stage.ring(name, 1)
-    one:await("working in slot 1")
-    one:signal("KILL")
+    one:await "working in slot 1"
+    one:signal "KILL"
     assert.equal(128 + 9, (one:wait()))
     stage.until_free(name, 1)
-  end)
-
-  it("knows when its connection is gone, and with it the lock", function()
-    local name, between = stage.semaphore(1), proxy.start()
-    local one = working(name, between.url)
-    between:cut(1)
-    ends(one, 2, "\nworker: lost: ")
-    stage.until_free(name, 1)
-  end)
-
-  it("says what is wrong", function()
-    local name = stage.semaphore(1)
-    for code, words in pairs {
-      ["usage: "] = { URL, name }, ["auth: "] = { WRONG, name, "0" },
-      ["unreachable: no broker at 127.0.0.1:1\n"] = { "amqp://127.0.0.1:1", name, "0" },
-      ["not_found: "] = { URL, name .. "-none", "0" }, ['the name starts with "amq%."'] = { URL, "amq.none", "0" },
-      ["url: the URL does not begin with amqp://"] = { "http://localhost", name, "0" },
-      ["unreachable: none of 2 hosts: no broker at 127.0.0.1:1; no broker at 127.0.0.1:2\n"] =
-        { "amqp://127.0.0.1:1,127.0.0.1:2", name, "0" },
-    } do
-      ends(start(worker, values.unpack(words)), 1, "^worker: " .. code)
-    end
-  end)
-
-  it("is the same when all of it is linked statically", function()
-    if program.sanitized then return pending("sanitizers are shared libraries") end
-    local name = stage.semaphore(1)
-    local static = program.build("examples/c/worker.c", "amqplocks", { static = true })
-    ends(program.start({ AMQP_URL = URL }, static, name, "0"), 0, "^working")
-    assert.is_true(stage.free(name, 1))
   end)
 end)
 
@@ -120,20 +94,18 @@ describe("a job in C, step by step,", function()
     return one
   end
 
-  it("does its steps, and releases the mutex; it begins before there is a broker", function()
+  it("begins before there is a broker, does its steps, and releases the mutex", function()
     local name, between = stage.mutex(), proxy.shut()
-    ends(start(steps, URL, name, "3"), 0, "^working\n$")
-    free(name)
-    local one = start(steps, between.url, name, "1")
+    local one = start(steps, between.url, name, "3")
     between:open()
     ends(one, 0, "^working\n$")
     free(name)
   end)
 
-  it("stops between two steps at a signal, or when it is asked for the mutex", function()
-    local name = stage.mutex()
+  it("stops between two steps at a signal, or when it is asked for the mutex, or has lost it", function()
+    local name, between = stage.mutex(), proxy.start()
     for _, stop in ipairs {
-      function(one) one:signal("TERM") end, function(one) one:signal("INT") end,
+      function(one) one:signal "TERM" end,
       function() assert.is_true(stage.connect():mutex(name):revoke { wait = 30 }) end,
     } do
       local one = at_work(name)
@@ -141,6 +113,9 @@ describe("a job in C, step by step,", function()
       ends(one, 3, "\nsteps: after %d+ of 100000: stopped\n$")
       free(name)
     end
+    local one = at_work(name, between.url)
+    between:cut(1)
+    ends(one, 2, "\nsteps: after %d+ of 100000: lost\n")
   end)
 
   it("stops while it waits", function()
@@ -148,53 +123,53 @@ describe("a job in C, step by step,", function()
     local held = stage.take(stage.connect():mutex(name))
     local one = start(steps, URL, name, "1")
     until_true(function() return stage.client():exists(name .. "-mutexbell") end)
-    one:signal("TERM")
+    one:signal "TERM"
     ends(one, 1, "^steps: stopped while it waited\n$")
     assert(held:release())
     free(name)
   end)
+end)
 
-  it("stops when its lock is lost, and says so", function()
-    local name, between = stage.mutex(), proxy.start()
-    local one = at_work(name, between.url)
-    between:cut(1)
-    ends(one, 2, "\nsteps: after %d+ of 100000: lost\n")
-  end)
-
-  it("says what is wrong", function()
-    for words, arguments in pairs {
-      ["^steps: usage: steps NAME COUNT\n$"] = { URL, "only a name" },
-      ['^steps: the name starts with "amq%."'] = { URL, "amq.none", "1" },
-      ["^steps: url: the URL does not begin"] = { "http://localhost", "none", "1" },
-      ["^steps: auth: "] = { WRONG, "none", "1" },
-    } do
-      ends(start(steps, values.unpack(arguments)), 1, words)
-    end
-  end)
+it("the examples in C say what is wrong", function()
+  local name = stage.semaphore(1)
+  for words, row in pairs {
+    ["^worker: usage: "] = { worker, URL, name }, ["^worker: auth: "] = { worker, WRONG, name, "0" },
+    ["^worker: not_found: "] = { worker, URL, name .. "-none", "0" },
+    ['^worker: the name starts with "amq%."'] = { worker, URL, "amq.none", "0" },
+    ["^worker: url: the URL does not begin with amqp://"] = { worker, "http://localhost", name, "0" },
+    ["^worker: unreachable: none of 2 hosts: no broker at 127.0.0.1:1; no broker at 127.0.0.1:2\n"] =
+      { worker, "amqp://127.0.0.1:1,127.0.0.1:2", name, "0" },
+    ["^steps: usage: steps NAME COUNT\n$"] = { steps, URL, "only a name" },
+    ['^steps: the name starts with "amq%."'] = { steps, URL, "amq.none", "1" },
+    ["^steps: url: the URL does not begin"] = { steps, "http://localhost", "none", "1" },
+    ["^steps: auth: "] = { steps, WRONG, "none", "1" },
+  } do
+    ends(start(values.unpack(row)), 1, words)
+  end
 end)
 
 describe("docs/embedding.md", function()
-  it("has a first program that works", function()
+  local function build(text, how)
+    local path = program.place() .. "/embedding.c"
+    process.write(path, text .. "\n")
+    return program.build(path, "amqplocks", how)
+  end
+
+  it("has a first program that works, also when all of it is linked statically", function()
     local name = stage.semaphore(1)
     local text = assert(process.contents "docs/embedding.md"):match "```c\n(#include.-)\n```\n"
     text = text:gsub("amqp://guest:guest@localhost", (URL:gsub("%%", "%%%%"))):gsub('"images"', ('"%s"'):format(name))
-    local path = program.place() .. "/embedding.c"
-    local file = assert(io.open(path, "w"))
-    file:write(text, "\n")
-    file:close()
-    local status, output =
-      program.run({ LD_LIBRARY_PATH = program.LIB }, (program.build(path, "amqplocks")))
-    assert.same({ 0, "in slot 1\n" }, { status, output })
-    assert.is_true(stage.free(name, 1))
+    for _, static in ipairs(program.sanitized and { false } or { false, true }) do
+      local status, output = program.run({ LD_LIBRARY_PATH = program.LIB }, (build(text, { static = static })))
+      assert.same({ 0, "in slot 1\n" }, { status, output })
+      assert.is_true(stage.free(name, 1))
+    end
   end)
 
   it("waits for a child and its lock at once, as it says", function()
     local text = assert(process.contents "docs/embedding.md"):match "\n  ```c\n(.-)\n  ```\n"
-    local path = program.place() .. "/waiting.c"
-    local file = assert(io.open(path, "w"))
-    file:write("#include <amqplocks.h>\nvoid wait_for(al_session *, al_lock *, int);\n",
-      "void wait_for(al_session *session, al_lock *lock, int child) {\n", text, "\n}\nint main(void) { return 0; }\n")
-    file:close()
-    program.build(path, "amqplocks")
+    build("#include <amqplocks.h>\nvoid wait_for(al_session *, al_lock *, int);\n"
+      .. "void wait_for(al_session *session, al_lock *lock, int child) {\n" .. text
+      .. "\n}\nint main(void) { return 0; }\n")
   end)
 end)
