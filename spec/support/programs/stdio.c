@@ -1,28 +1,18 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * A program without standard input, output and error, in which other code still writes to these descriptors:
- *
- *     stdio before NAME       they are closed when it starts
- *     stdio meanwhile NAME    another thread closes them just before rabbitmq-c opens its socket
- *
- * It takes a slot of a semaphore, and exits with 0. */
+ * A program whose standard input, output and error are closed by another thread just before rabbitmq-c opens its
+ * socket, and in which other code still writes to them: stdio NAME. It takes a slot of a semaphore, and exits with 0. */
 #include "program.h"
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-static bool is_due; /* the next socket() finds them closed */
-
-static void close_standard(void) {
-  for (int fd = 0; fd <= 2; fd++) close(fd);
-}
+static bool is_due = true; /* the next socket() finds them closed */
 
 int socket(int domain, int type, int protocol) {
-  if (is_due && domain != AF_UNIX) {
-    is_due = false;
-    close_standard();
-  }
+  for (int fd = 0; fd <= 2 && is_due && domain != AF_UNIX; fd++) close(fd);
+  is_due = is_due && domain == AF_UNIX;
   return REAL(int, socket, int, int, int)(domain, type, protocol);
 }
 
@@ -37,12 +27,9 @@ static void write_everywhere(void) {
 }
 
 int main(int argc, char **argv) {
-  CHECK(argc == 3);
-  is_due = strcmp(argv[1], "meanwhile") == 0;
-  if (!is_due) close_standard();
+  CHECK(argc == 2);
   al_session *session = connect_with(0);
-  CHECK(al_native_pollfd(session) > 2); /* before anything is connected */
-  al_semaphore *semaphore = al_semaphore_new(session, argv[2], NULL);
+  al_semaphore *semaphore = al_semaphore_new(session, argv[1], NULL);
   al_lock *lock = succeed(session, al_semaphore_acquire(semaphore, NULL));
   CHECK(lock && !is_due);
   write_everywhere();
