@@ -568,8 +568,8 @@ double al_lock_acquired_at(const al_lock *lock); /* seconds since the epoch, by 
  * `fenced`.
  *
  * A permit of a token semaphore with `quorum` has a token without the option, and without a further request:
- * al_lock_permit() says with which other tokens it may be compared. 0: the permit was made by version 0.1.0 or by other
- * software, or published again, or its queue is not a quorum queue. (`fenced` of al_token_semaphore_options makes that
+ * al_lock_permit() says with which other tokens it may be compared. 0: the permit was made by other software,
+ * or published again, or its queue is not a quorum queue. (`fenced` of al_token_semaphore_options makes that
  * a failure.)
  *
  * Where no token can be had, an acquire with `fenced` of any other lock fails, and nothing stays claimed: with

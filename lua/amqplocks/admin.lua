@@ -97,12 +97,11 @@ function Admin:destroy(opts)
 end
 
 --- Declares the slots that are missing between the first and the last. Replaces tokens that the doorbell (the queue
--- whose messages, the tokens, wake waiters) has lost. Replaces a doorbell that version 0.1.0 made as a quorum queue,
--- while no slot is held. With `fenced = true` it first makes the fence if there is none, and makes it anew if it is
--- damaged or has lost its message, also where a policy has removed it.
+-- whose messages, the tokens, wake waiters) has lost. With `fenced = true` it
+-- first makes the fence if there is none, and makes it anew if it is damaged or has lost its message, also where a
+-- policy has removed it.
 ---@param opts? amqplocks.AdminOptions
----@return integer|nil slots, string? message, amqplocks.Code? code "not_found", "busy" (the slots are in order, but the
----  doorbell is a quorum queue, and a slot is held or a client waits: repair again when none is), …
+---@return integer|nil slots, string? message, amqplocks.Code? code "not_found", …
 function Admin:repair(opts) return administer(self, "repair", opts) end
 
 --- "Determining the Maximum Number of Slots".

@@ -17,7 +17,7 @@ local type = type -- held(), revoked(), certain_for() and release() are called v
 ---@field slot integer|nil the slot of a persistent semaphore
 ---@field ticket string 16 hexadecimal digits, different for every lock ever taken
 ---@field fence integer|nil the fencing token, of a lock that was acquired with `fenced`: larger than every earlier one;
----  of every permit of a quorum queue, unless version 0.1.0 or other software made the permit
+---  of every permit of a quorum queue, unless other software made the permit
 ---@field permit string|nil of a permit with a fencing token: its id. The token is larger than those of the permit's
 ---  earlier holders; with one permit, larger than every earlier one
 ---@field acquired_at number seconds since the epoch, by this machine's clock

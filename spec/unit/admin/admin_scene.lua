@@ -69,7 +69,6 @@ end
 
 -- An action under way that has the mutex and knows what there is. Returns op, mutex.
 function scene.begin(peer, action, amount, options, exists)
-  peer.repairs = action == "repair"
   local op, mutex = scene.starts(peer, action, amount, options)
   peer.holder:grant(mutex)
   peer.prober:barrier()
@@ -87,31 +86,14 @@ function scene.checked(peer, names)
   return channel
 end
 
--- The core declares the bell that it has found as a classic queue, on a channel that holds nothing, and learns that it
--- is one; or is refused, with `text`.
-function scene.checks_bell(peer, text)
-  local opened = peer.holder:next() == "channel.open" and peer.holder:opened()
-  local declare = peer.holder:expect("queue.declare", { queue = "images-bell", passive = false, durable = true,
-    exclusive = false, auto_delete = false, channel = opened or nil })
-  assert.same({ ["x-queue-type"] = "classic" }, declare.arguments)
-  if text then
-    peer.holder:refuse(declare.channel, text:find("ACCESS", 1, true) and 403 or 406, text, "queue.declare")
-  else
-    peer.holder:declared(declare.channel, "images-bell")
-  end
-  return declare.channel
-end
-
--- The core looks for the doorbell, on a channel of its own: there are so many tokens in it (and so many consumers), or
--- (nil) there is none. A repair then checks its kind, which is the one it should be, unless `kind` says otherwise.
-function scene.finds_bell(peer, tokens, consumers, kind)
+-- The core looks for the doorbell, on a channel of its own: there are so many tokens in it, or (nil) there is none.
+function scene.finds_bell(peer, tokens)
   local opened = peer.holder:next() == "channel.open" and peer.holder:opened()
   local channel = peer.holder:expect("queue.declare", { queue = "images-bell", passive = true,
     channel = opened or nil }).channel
   if tokens then
     peer.holder:send{ channel = channel, method = "queue.declare-ok", queue = "images-bell", message_count = tokens,
-      consumer_count = consumers or 0 }
-    if peer.repairs then return scene.checks_bell(peer, kind) end
+      consumer_count = 0 }
   else
     peer.holder:refuse(channel, 404, "NOT_FOUND - no queue 'images-bell' in vhost '/'", "queue.declare")
   end

@@ -18,7 +18,6 @@ describe("an administrator", function ()
   end
 
   local function gives(...) scene.gives(peer, ...) end
-  local function fails(...) return scene.fails(peer, ...) end
 
   -- The Lua module checks the arguments of Lua callers; callers in C may pass any number.
   it("is refused a number of slots or permits that cannot be, before any traffic", function ()
@@ -78,35 +77,6 @@ describe("an administrator", function ()
     peer.holder:refuse(mutex.channel, 404, "NOT_FOUND - home node 'rabbit@other' of durable queue 'images-3-A' in "
       .. "vhost '/' is down or inaccessible", "queue.delete")
     peer:failed(op, "unavailable", '"images-3-A"', "is down", "resize(2) finishes")
-  end)
-
-  describe("repairing a bell that an older version made, a quorum queue", function ()
-    local QUORUM = "PRECONDITION_FAILED - inequivalent arg 'x-queue-type' for queue 'images-bell' in vhost '/': "
-      .. "received 'classic' but current is 'quorum'"
-
-    for _, case in ipairs{ { "a slot is held", { "images-1-A", "images-1-B", "images-3-A" }, 0, 1, "1 slots held" },
-      { "somebody waits at it", slots(1, 3), 2, 2, "2 consumers" } } do
-      it("leaves it alone while " .. case[1] .. ": busy, with the slots in order", function ()
-        local op, mutex = begin(peer, "repair", nil, {}, case[2])
-        scene.finds_bell(peer, 1, case[3], QUORUM)
-        peer.holder:expect("queue.declare", { queue = "images-2-A", channel = mutex.channel })
-        peer.holder:declared(mutex.channel, "images-2-A")
-        scene.rings(peer, case[4])
-        fails(op, mutex, "busy", case[5], "run repair() again while no slot is held")
-      end)
-    end
-
-    it("leaves it where it differs in other things, or may not be declared: others made it", function ()
-      for _, text in ipairs{
-        "PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue 'images-bell' in vhost '/'",
-        "ACCESS_REFUSED - configure access to queue 'images-bell' refused",
-      } do
-        local op, mutex = begin(peer, "repair", nil, {}, slots(1, 2))
-        scene.finds_bell(peer, 1, 0, text)
-        scene.rings(peer, 1)
-        gives(op, mutex, 2)
-      end
-    end)
   end)
 
   describe("keeping the doorbell", function ()

@@ -19,10 +19,6 @@
  *
  * The doorbell, or bell (admin_bell.h), is the queue whose tokens wake waiters. It is declared before the first
  * slot and deleted after the last: a waiter whose bell goes away counts the slots again, and must find none then.
- * A repair replaces a bell that is a quorum queue, between finding_bell and declaring:
- *
- *   finding_bell ─> checking_bell ─┬─ in use: it stays, and the end is `busy` ─> declaring
- *                                  └─> replacing_bell ─────────────────────────> declaring
  *
  * The target of an action is computed once, as an absolute number of slots. The message of an action that is cut
  * short names that number, and a resize to it finishes the work, whatever gaps there are. */
@@ -270,59 +266,11 @@ static void declaring(al_op *op) {
   if (!op->done) al_op_next(op, ringing);
 }
 
-static void declare_all(admin *self) {
-  self->declare_next = BELL;
-  al_op_next(&self->op, declaring);
-}
-
-/* The delete of the quorum bell is under way. */
-static void replacing_bell(al_op *op) {
-  admin *self = (admin *)op;
-  if (!al_admin_mutex_held(&self->mutex) || self->deleted == deletes(self)) return;
-  al_op_answered(op);
-  al_admin_bell_note_deleted(&self->bell);
-  declare_all(self);
-}
-
-static void replace_bell(admin *self) {
-  self->op.step = replacing_bell;
-  self->under_way[0] = BELL;
-  al_op_ask(&self->op);
-  al_exclusive_delete_other(self->mutex.own, self->bell.inspect.queue);
-}
-
-/* The bell is in use, so it is not replaced: RabbitMQ may end the connection of a client that uses it at that
- * moment. */
-static void keep_bell(admin *self) {
-  self->verdict = AL_BUSY;
-  snprintf(self->words, sizeof self->words,
-           "the slots of \"%s\" are in order, but its bell is a quorum queue, as older versions made it, "
-           "and is in use (%d slots held, %d consumers at the bell): "
-           "run repair() again while no slot is held and no client waits",
-           self->name, slots_held(self), self->bell.inspect.consumers);
-  declare_all(self);
-}
-
-static void checking_bell(al_op *op) {
-  admin *self = (admin *)op;
-  if (!al_admin_mutex_held(&self->mutex) || !al_admin_bell_poll_check(&self->bell)) return;
-  if (!self->bell.is_other_kind)
-    declare_all(self);
-  else if (slots_held(self) > 0 || self->bell.inspect.consumers > 0)
-    keep_bell(self);
-  else
-    replace_bell(self);
-}
-
 static void finding_bell(al_op *op) {
   admin *self = (admin *)op;
   if (!al_admin_mutex_held(&self->mutex) || !al_admin_bell_poll_find(&self->bell)) return;
-  if (self->change.action != AL_REPAIR || !self->bell.inspect.exists || self->bell.inspect.is_down) {
-    declare_all(self);
-    return;
-  }
-  op->step = checking_bell;
-  al_admin_bell_check(&self->bell);
+  self->declare_next = BELL;
+  al_op_next(op, declaring);
 }
 
 /* All deletes are done. */

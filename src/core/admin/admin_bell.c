@@ -2,8 +2,6 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "core/admin/admin_bell.h"
 
-#include <string.h>
-
 #include "core/base/name.h"
 #include "core/queue/declare.h"
 #include "core/session/session.h"
@@ -23,45 +21,6 @@ int al_admin_bell_ready(const al_admin_bell *bell) { return bell->inspect.ready;
 
 void al_admin_bell_declare(const al_admin_bell *bell, al_channel *channel) {
   al_declare_bell(channel, bell->inspect.queue);
-}
-
-/* ---- the type of the queue -------------------------------------------------------------------------------------- */
-
-/* Only the queue type counts. Other differences, such as a length limit, are left to the administrator who set
- * them. */
-static bool is_kind_refused(const al_event *event) {
-  return event->kind == AL_EVENT_CLOSED && event->reply_code == AMQP_PRECONDITION_FAILED &&
-         strstr(event->text, "'x-queue-type'");
-}
-
-static void check_event(void *owner, al_channel *channel, const al_event *event) {
-  al_admin_bell *bell = owner;
-  bool is_declared = event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DECLARE_OK_METHOD;
-  if (event->kind == AL_EVENT_CONTENT || (event->kind == AL_EVENT_METHOD && !is_declared)) return;
-  bell->check = NULL;
-  bell->is_other_kind = is_kind_refused(event);
-  if (event->kind == AL_EVENT_DOWN) return; /* the mutex was on the same link: it fails the operation */
-  if (is_declared) al_channel_give(channel);
-  al_op_answered(bell->op);
-  bell->op->step(bell->op);
-}
-
-void al_admin_bell_check(al_admin_bell *bell) {
-  al_op *op = bell->op;
-  bell->check = al_channel_take(&op->session->holder, check_event, bell);
-  if (!bell->check) {
-    al_op_fail_channel(op, &op->session->holder, "no channel is left on the connection");
-    return;
-  }
-  al_op_ask(op);
-  al_admin_bell_declare(bell, bell->check);
-}
-
-bool al_admin_bell_poll_check(const al_admin_bell *bell) { return !bell->check && !bell->op->done; }
-
-void al_admin_bell_note_deleted(al_admin_bell *bell) {
-  bell->inspect.exists = bell->is_other_kind = false;
-  bell->inspect.ready = bell->inspect.consumers = 0;
 }
 
 /* ---- the tokens ------------------------------------------------------------------------------------------------- */
@@ -88,8 +47,6 @@ bool al_admin_bell_poll_ring(al_admin_bell *bell) {
 
 void al_admin_bell_cancel(al_admin_bell *bell) {
   al_inspect_cancel(&bell->inspect);
-  if (bell->check) al_channel_close(bell->check);
-  bell->check = NULL;
   al_fill_cancel(&bell->tokens);
 }
 

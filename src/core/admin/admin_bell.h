@@ -6,8 +6,7 @@
  *
  * An administrator declares the bell before the first slot, publishes a token for each slot, and deletes the bell
  * after the last slot. The bell is a classic queue, also beside slots that are quorum queues. The reason: a quorum
- * queue that has lost its majority ends the connection of each client that consumes from it. Version 0.1.0
- * declared quorum bells beside quorum slots; a repair replaces them.
+ * queue that has lost its majority ends the connection of each client that consumes from it.
  *
  * The bell only wakes waiters, so a failure here must not stop the administration of a semaphore. Tokens that
  * cannot be published are left out, with a warning in the log; waiters then find free slots by their own rechecks
@@ -21,8 +20,6 @@
 typedef struct al_admin_bell {
   al_op *op;
   al_inspect inspect;
-  al_channel *check;  /* asks for the type of the queue; NULL: answered */
-  bool is_other_kind; /* not a classic queue */
   al_fill tokens;
 } al_admin_bell;
 
@@ -33,14 +30,6 @@ bool al_admin_bell_poll_find(const al_admin_bell *bell);
 bool al_admin_bell_exists(const al_admin_bell *bell);
 /* The number of tokens in the queue, without those delivered to waiters. */
 int al_admin_bell_ready(const al_admin_bell *bell);
-
-/* Asks whether an existing bell is a classic queue. The question is a declare on a channel that holds nothing,
- * since the answer may close that channel. */
-void al_admin_bell_check(al_admin_bell *bell);
-bool al_admin_bell_poll_check(const al_admin_bell *bell);
-
-/* Call this when the bell was deleted. */
-void al_admin_bell_note_deleted(al_admin_bell *bell);
 
 /* Declares the bell on `channel`. The answer goes to the owner of that channel. */
 void al_admin_bell_declare(const al_admin_bell *bell, al_channel *channel);

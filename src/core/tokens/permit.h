@@ -89,8 +89,8 @@ bool al_permit_waits(const al_permit *permit);
  * before: the queue answers it after those deliveries. The answer also tells whether a fast mutex is deserted. */
 void al_permit_ask(al_permit *permit, bool checks_first);
 
-/* The base and count of this delivery of a permit; 0: it has none. It has none if the message is not of this library
- * or of version 0.1.0, or if its queue does not count: it was delivered before, and no count says so. */
+/* The base and count of this delivery of a permit; 0: it has none. It has none if the message is not of this library,
+ * or if its queue does not count: it was delivered before, and no count says so. */
 int64_t al_permit_reading(const al_content *content);
 
 #endif

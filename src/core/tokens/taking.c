@@ -114,8 +114,8 @@ static void got(taking *self) {
   const al_permit *permit = self->permit;
   if (from->is_fenced && permit->number == 0) {
     al_op_fail(&self->op, AL_CONFLICT,
-               "the permit that came from \"%s\" has no number: it was published again, version 0.1.0 or "
-               "other software made it, or the queue is not a quorum queue; repair(), or resize(0) and then "
+               "the permit that came from \"%s\" has no number: it was published again, other "
+               "software made it, or the queue is not a quorum queue; repair(), or resize(0) and then "
                "resize(n), make permits that have one",
                from->queue);
     return;
