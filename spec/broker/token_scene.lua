@@ -1,9 +1,11 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Token semaphores as a client without this library sees them, and takes their permits: for token_*_spec.
+--- Token semaphores and fast mutexes as a client without this library sees them, and takes their permits: for
+-- token_*_spec and fast_mutex_spec.
 local assert = require "luassert"
 local client = require "spec.support.client"
+local line = require "spec.support.line"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
@@ -49,6 +51,50 @@ function scene.until_consumers(raw, name, count)
     channel:close()
     return answer.consumer_count == count, answer.consumer_count .. " consume"
   end)
+end
+
+-- What clients lock: over(conn, name) gives the object of the library, queue(name) the queue from which it is served.
+scene.classic = { queue = scene.permits, over = function(conn, name) return conn:token_semaphore(name) end }
+scene.quorum = { queue = scene.permits,
+  over = function(conn, name) return conn:token_semaphore(name, { queue_type = "quorum" }) end }
+scene.fast = { queue = function(name) return name .. "-fastmutex" end,
+  over = function(conn, name) return conn:fast_mutex(name) end }
+
+--- A name for a fast mutex, whose queue is deleted at the end of the test. When all who took part are gone, nobody
+-- consumes, and a token or a few lie ready (one more for each ring that came between the cancel and the nack of a
+-- release), unless the test may do anything to it.
+function scene.fast_name(is_frail)
+  local name = stage.name()
+  local queue = scene.fast.queue(name)
+  stage.undo(function () stage.delete(queue) end)
+  if not is_frail then
+    stage.undo(function ()
+      until_true(function ()
+        local tokens, consumers = line.at(name, queue)
+        return consumers == 0 and tokens >= 1 and tokens <= 5, ("%s tokens, %s consumers"):format(tokens, consumers)
+      end)
+    end)
+  end
+  return name
+end
+
+--- A second process with `take`, see line.process. Options of its connection are Lua source.
+function scene.worker(object, name, options, url)
+  local new = line.process(name, options, url)
+  new:run(({ [scene.classic] = "sem = conn:token_semaphore(...)", [scene.fast] = "sem = conn:fast_mutex(...)",
+    [scene.quorum] = "sem = conn:token_semaphore(..., { queue_type = 'quorum' })" })[object], name)
+  new.bell = object.queue(name)
+  return new
+end
+
+--- Has a process stand in line: returns when it does, behind all others.
+function scene.join(one, options) return line.join(one, options, true) end
+
+--- Waits until a process in line has got what it waited for.
+function scene.took(one)
+  local got, message = one:finish()
+  assert.is_true(got, message)
+  return one
 end
 
 local taker = {}
