@@ -2,120 +2,88 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- Many processes, few slots. The file system, which is independent of this library, proves mutual exclusion: a holder
--- creates a directory for its slot, which fails if it exists, and appends to a log.
+-- creates a directory for its place, which fails if it exists. There are as many places as slots.
 local broker = require "spec.support.broker"
 local lfs = require "lfs"
 local process = require "spec.support.process"
+local scene = require "spec.broker.token_scene"
 local stage = require "spec.support.stage"
+
+local operated_it = broker.operated_it(it, pending)
 
 local FIGHT = [[
   local lfs, socket = require "lfs", require "socket"
-  local directory, rounds, timeout = ...
-  local log = assert(io.open(directory .. "/log", "a"))
-  local function note(what, slot)
-    log:write(("%s %d %d\n"):format(what, slot, pid))
-    log:flush()
-  end
-  local function inside(lock)
-    local marker = directory .. "/" .. lock.slot
-    assert(lfs.mkdir(marker))
-    note("enter", lock.slot)
-    socket.sleep(0.002)
-    assert(lock:held())
-    note("leave", lock.slot)
-    assert(lfs.rmdir(marker))
+  local directory, places, rounds, timeout = ...
+  local function enter(lock)
+    for place = lock.slot or 1, lock.slot or places do
+      if lfs.mkdir(directory .. "/" .. place) then return directory .. "/" .. place end
+    end
+    error "one too many is inside"
   end
   local entered, refused = 0, 0
-  for _ = 1, rounds do
-    local done, message, code = sem:with({ timeout = timeout }, inside)
+  for i = 1, rounds do
+    local done, message, code = sem:with({ timeout = timeout, priority = i % 2, fair = i % 3 == 0 }, function(lock)
+      local place = enter(lock)
+      socket.sleep(0.002)
+      assert(lock:held())
+      assert(lfs.rmdir(place))
+    end)
     if done then entered = entered + 1 else refused = refused + 1 end
     if not done and code ~= "busy" and code ~= "contended" then error(message) end
   end
   return entered, refused
 ]]
 
-local function fighters(name, count)
-  local all = {}
-  for i = 1, count do
-    all[i] = process.start()
-    all[i]:run([[
-      local name, strategy, probe
-      name, strategy, probe, pid = ...
-      sem = assert(require("amqplocks").connect()):semaphore(name, { strategy = strategy, probe = probe })
-    ]], name, ({ "ascending", "random", "last" })[i % 3 + 1], ({ "publish", "auto", "passive", "auto" })[i % 4 + 1],
-      all[i].pid)
-  end
-  return all
-end
-
--- Reads the log: who entered a slot left it before the next one entered, and never were more inside than there are
--- slots. Gives how often somebody entered, and the most that were inside together.
-local function read_log(path, slots)
-  local inside, holder, entered, most = 0, {}, 0, 0
-  for line in io.lines(path) do
-    local what, slot, pid = line:match("^(%a+) (%d+) (%d+)$")
-    assert.is_true(tonumber(slot) >= 1 and tonumber(slot) <= slots)
-    if what == "enter" then
-      assert.is_nil(holder[slot], "two were in slot " .. slot)
-      holder[slot], inside, entered = pid, inside + 1, entered + 1
-    else
-      assert.equal(pid, holder[slot])
-      holder[slot], inside = nil, inside - 1
-    end
-    most = math.max(most, inside)
-  end
-  assert.equal(0, inside)
-  assert.is_true(most <= slots)
-  return entered, most
-end
-
-local function fight(slots, count, rounds, timeout)
-  local name, directory = stage.semaphore(slots), process.directory()
+-- So many processes compete for what `sem`, by this Lua source, of this name is. Returns how often they had it, and had
+-- it not.
+local function fight(sem, name, places, count, rounds, timeout)
+  local directory, all, entered, refused = process.directory(), {}, 0, 0
   stage.undo(function() process.shell("rm", "-rf", directory) end)
-  local all, entered, refused = fighters(name, count), 0, 0
-  for _, one in ipairs(all) do one:begin(FIGHT, directory, rounds, timeout) end
+  for i = 1, count do
+    all[i] = stage.process(name)
+    all[i]:run("i = ... sem = " .. sem, i)
+  end
+  for _, one in ipairs(all) do one:begin(FIGHT, directory, places, rounds, timeout) end
   for _, one in ipairs(all) do
     local e, r = one:finish(60)
     entered, refused = entered + e, refused + r
   end
-  for slot = 1, slots do
-    assert.is_nil(lfs.attributes(directory .. "/" .. slot))
-    assert.is_true(stage.free(name, slot))
-  end
-  local noted, most = read_log(directory .. "/log", slots)
-  assert.equal(entered, noted)
-  return entered, refused, most
+  for place = 1, places do assert.is_nil(lfs.attributes(directory .. "/" .. place)) end
+  return entered, refused
 end
 
-local operated_it = broker.operated_it(it, pending)
-
--- The most channels that one connection has.
-local function most_channels()
-  local most = 0
-  for number in broker.suite:ctl("list_connections", "--no-table-headers", "channels"):gmatch "%d+" do
-    most = math.max(most, tonumber(number))
+local function permits(queue_type)
+  return function()
+    local name = scene.name()
+    assert.equal(3, stage.connect():token_semaphore(name):create(3, { queue_type = queue_type }))
+    return name
   end
-  return most
 end
 
 after_each(stage.clear)
 teardown(stage.check)
 
-describe("sixteen processes", function()
-  it("fighting for three slots are never more than three inside, and all have their turns", function()
-    local entered, refused, most = fight(3, 16, 13, 60)
-    assert.same({ 16 * 13, 0 }, { entered, refused })
-    assert.is_true(most > 1)
+for what, case in pairs{
+  ["three slots"] = { 3, 16, function() return stage.semaphore(3) end, [[conn:semaphore(sem.name, {
+    strategy = ({ "ascending", "random", "last" })[i % 3 + 1],
+    probe = ({ "publish", "auto", "passive", "auto" })[i % 4 + 1] })]] },
+  ["three classic permits"] = { 3, 7, permits "classic", "conn:token_semaphore(sem.name)" },
+  ["three quorum permits"] = { 3, 7, permits "quorum", "conn:token_semaphore(sem.name, { queue_type = 'quorum' })" },
+  ["a mutex"] = { 1, 7, stage.mutex, "conn:mutex(sem.name)" },
+  ["a fast mutex"] = { 1, 7, scene.fast_name, "conn:fast_mutex(sem.name)" },
+} do
+  it("processes that fight for " .. what .. " are never more inside than may be, and all have their turns", function()
+    local places, count, name, sem = (table.unpack or unpack)(case)
+    assert.same({ count * 13, 0 }, { fight(sem, name(), places, count, 13, 60) })
   end)
-end)
+end
 
-describe("sixty-four processes", function()
-  -- Most claims are answered by 405, which costs a channel each time.
-  operated_it("storming one slot are let in one at a time, or refused, and open no more channels than a few", function()
-    local entered, refused = fight(1, 64, 5, 0)
-    assert.equal(64 * 5, entered + refused)
-    assert.is_true(entered > 0 and refused > 0)
-    local most = most_channels()
-    assert.is_true(most > 0 and most <= 6, most .. " channels")
-  end)
+-- Most claims are answered by 405, which costs a channel each time.
+operated_it("64 processes that storm one slot are let in one at a time, or refused, and open a few channels", function()
+  local entered, refused = fight("sem", stage.semaphore(1), 1, 64, 5, 0)
+  assert.equal(64 * 5, entered + refused)
+  assert.is_true(entered > 0 and refused > 0)
+  local most = tonumber(broker.suite:ask( -- of one connection
+    "lists:max([N || [{channels, N}] <- rabbit_networking:connection_info_all([channels])])."))
+  assert.is_true(most > 0 and most <= 6, most .. " channels")
 end)
