@@ -61,26 +61,13 @@ describe("an administrator", function ()
       for i, kind in ipairs{ "classic", "quorum", "classic" } do assert.is_true(is_like(slot(i), facts.slot(kind))) end
     end)
 
-    it("nothing where there is a semaphore already", function ()
-      assert.equal(3, admin:create(3))
-      names(failed("exists", admin:create(5)), name, "3 slots", "resize(5)")
-      assert.same({ 1, 2, 3 }, standing())
-    end)
-
-    it("slots that a client takes, and that are all there are", function ()
-      assert.equal(2, admin:create(2))
-      local semaphore = connect():semaphore(name)
-      assert.same({ 1, 2 }, { stage.take(semaphore).slot, stage.take(semaphore).slot })
-      assert.is_true(raw:locked(holder(1)) and raw:locked(holder(2)))
-      failed("busy", semaphore:try_acquire())
-    end)
-
     it("a semaphore with the longest name there can be, of any characters", function ()
       -- From 4.0 on a broker fails where it says that a long one, which is not all ASCII, is absent or another's.
       local any = raw:since(4, 0) and "locks {*}#.%s' \"\\" or "schlösser/锁 {*}#.%s' \"\\"
       name, raw = scene.use(name .. any .. ("n"):rep(230 - #name - #any))
       local longest = connect():admin(name)
       assert.equal(2, longest:create(2))
+      names(failed("exists", longest:create(5)), name, "2 slots", "resize(5)")
       assert.same({ 1, 2 }, standing(3))
       local lock = stage.take(connect():semaphore(name))
       assert.is_true(raw:locked(holder(1)))
@@ -111,45 +98,36 @@ describe("an administrator", function ()
     end
   end)
 
-  it("destroys, and finds nothing to add to, to remove or to destroy then", function ()
-    for _, options in ipairs{ {}, { ascending = true } } do
-      assert.equal(4, admin:create(4))
-      assert.is_true(admin:destroy(options))
-      assert.same({}, standing())
-      names(failed("not_found", admin:destroy()), name)
+  it("destroys, and names what is not there then", function ()
+    assert.equal(4, admin:create(4))
+    assert.is_true(admin:destroy{ ascending = true })
+    assert.same({}, standing())
+    for _, action in ipairs{ "add", "remove", "repair", "destroy" } do
+      local amount = (action == "add" or action == "remove") and 1 or nil
+      names(failed("not_found", admin[action](admin, amount)), name)
     end
-    for _, action in ipairs{ "add", "remove" } do names(failed("not_found", admin[action](admin, 1)), name) end
-    names(failed("not_found", admin:repair()), name)
-    names(failed("not_found", connect():semaphore(name):try_acquire()), name)
     assert.same({}, standing())
   end)
 
-  describe("looks", function ()
-    it("beside another administrator at work, without waiting", function ()
-      assert.equal(1, admin:create(1))
-      facts.hold(raw:channel(), scene.mutex())
-      assert.equal(1, admin:slots())
-      assert.equal(1, #admin:status())
-    end)
-
-    it("at who holds what, slots that were removed included", function ()
-      assert.equal(4, admin:create(4))
-      local channel = raw:channel()
-      for _, i in ipairs{ 1, 4 } do facts.hold(channel, holder(i)) end
-      assert.same({
-        { exists = true, held = true }, { exists = true, held = false },
-        { exists = true, held = false }, { exists = true, held = true },
-      }, admin:status())
-      assert.equal(2, admin:remove(2))
-      assert.equal(2, admin:slots())
-      assert.same({
-        { exists = true, held = true }, { exists = true, held = false },
-        { exists = false, held = false }, { exists = false, held = true },
-      }, admin:status())
-      channel:close()
-      until_true(function () return not raw:exists(holder(1)) and not raw:exists(holder(4)) end)
-      assert.same({ { exists = true, held = false }, { exists = true, held = false } }, admin:status())
-    end)
+  it("looks at who holds what, slots that were removed included, beside another administrator at work", function ()
+    assert.equal(4, admin:create(4))
+    local channel = raw:channel()
+    for _, i in ipairs{ 1, 4 } do facts.hold(channel, holder(i)) end
+    local function look(...)
+      local status = {}
+      for i, what in ipairs{ ... } do status[i] = { exists = not what:find "gone", held = what:find "held" ~= nil } end
+      assert.same(status, admin:status())
+    end
+    look("held", "free", "free", "held")
+    assert.equal(2, admin:remove(2))
+    local working = raw:channel()
+    facts.hold(working, scene.mutex())
+    assert.equal(2, admin:slots())
+    look("held", "free", "gone", "gone, held")
+    working:close()
+    channel:close()
+    until_true(function () return not raw:exists(holder(1)) and not raw:exists(holder(4)) end)
+    look("free", "free")
   end)
 
   -- "Overshooting": between C and C + T, no further. Slots past the end are made by somebody else's hand.
@@ -161,17 +139,11 @@ describe("an administrator", function ()
         local before, strays, amount, overshoot, after = (table.unpack or unpack)(case)
         assert.equal(before, admin:resize(before))
         make_slots((table.unpack or unpack)(strays))
-        assert.equal(after, admin[action](admin, amount, { overshoot = overshoot }))
+        local one = action == "add" and connect():admin(name, { overshoot = overshoot }) or admin
+        assert.equal(after, one[action](one, amount, one == admin and { overshoot = overshoot } or nil))
         assert.same(row(1, after), standing())
       end)
     end
-
-    it("by default, if that was asked for when it was made", function ()
-      assert.equal(2, admin:create(2))
-      make_slots(5)
-      assert.equal(1, connect():admin(name, { overshoot = 3 }):remove(1))
-      assert.same({ 1 }, standing())
-    end)
 
     it("not beyond: what stands there is named, and nothing is done", function ()
       assert.equal(4, admin:create(4))
@@ -209,15 +181,11 @@ describe("an administrator", function ()
       assert.same({ 1, 2, 4, 5 }, standing())
       local there, gone = { exists = true, held = false }, { exists = false, held = false }
       assert.same({ there, there, gone, there, there }, admin:status())
-    end)
-
-    it("at the beginning, and creates nothing behind which strays would stand", function ()
-      raw:delete(slot(1))
-      names(failed("conflict", admin:slots()), slot(1), slot(5))
+      raw:delete(slot(1)) -- and creates nothing behind which strays would stand
       for _, action in ipairs{ "create", "add", "remove" } do
         names(failed("conflict", admin[action](admin, 1)), slot(1), slot(2))
       end
-      assert.same({ 2, 3, 4, 5 }, standing())
+      assert.same({ 2, 4, 5 }, standing())
     end)
 
     it("wider than its first look", function ()
@@ -237,22 +205,19 @@ describe("an administrator", function ()
       assert.same(row(1, 5), standing())
       for i = 1, 5 do assert.is_true(is_like(slot(i), facts.slot())) end
       assert.is_true(kept:verify())
-      assert.equal(5, admin:repair())
       for i = 1, 4 do raw:delete(slot(i)) end
       assert.equal(5, admin:repair())
       assert.same(row(1, 5), standing())
     end)
 
-    for _, count in ipairs{ 0, 1, 3, 7 } do
-      it(("and settles on %d slots"):format(count), function ()
+    it("and settles on as many slots as it is told, or destroys all of it", function ()
+      for _, count in ipairs{ 7, 3, 1, 0 } do
+        assert.equal(5, admin:resize(5))
         raw:delete(slot(2))
         assert.equal(count, admin:resize(count))
         assert.same(row(1, count), standing())
-        assert.equal(count, admin:slots())
-      end)
-    end
-
-    it("and destroys all of it", function ()
+      end
+      assert.equal(5, admin:create(5))
       raw:delete(slot(1))
       raw:delete(slot(3))
       assert.is_true(admin:destroy())
@@ -260,23 +225,16 @@ describe("an administrator", function ()
     end)
   end)
 
-  describe("meets slots so far past the end that only what it is about to declare leads there", function ()
-    before_each(function () scene.sweep(45) end)
-
-    it("and makes as many slots as it is told, no more", function ()
-      make_slots(31, 32, 33)
-      names(failed("conflict", admin:create(30)), slot(31))
-      assert.is_false(raw:exists(slot(1)))
-      assert.equal(30, admin:resize(30))
-      assert.equal(30, admin:slots())
-      assert.is_false(raw:exists(slot(31)))
-    end)
-
-    it("and builds on them, however they were made", function ()
-      assert(raw:declare(slot(40), facts.slot "quorum"))
-      assert.equal(45, admin:resize(45))
-      assert.equal(45, admin:slots())
-    end)
+  it("meets slots so far past the end that only what it is about to declare leads there", function ()
+    scene.sweep(45)
+    make_slots(31, 32)
+    names(failed("conflict", admin:create(30)), slot(31))
+    assert.is_false(raw:exists(slot(1)))
+    assert.equal(30, admin:resize(30))
+    assert.is_false(raw:exists(slot(31)))
+    assert(raw:declare(slot(44), facts.slot "quorum"))
+    assert.equal(45, admin:resize(45)) -- which builds on it, however it was made
+    assert.equal(45, admin:slots())
   end)
 
   -- "Waiting on Lock Holders". The holder is another process that hears every look at its queue, lets go after a few,
@@ -302,8 +260,6 @@ describe("an administrator", function ()
 
     for action, act in pairs{
       remove = function () return admin:remove(1, { wait = 20 }) end,
-      resize = function () return admin:resize(2, { wait = 20 }) end,
-      destroy = function () return admin:destroy{ wait = 20 } end,
       wait_released = function ()
         assert.equal(2, admin:remove(1))
         assert.is_true(raw:locked(holder(3)))
@@ -328,6 +284,8 @@ describe("an administrator", function ()
         assert.is_false(raw:exists(holder(3)))
         assert.is_false(raw:exists(slot(3)))
         holding:finish()
+        assert.is_true(admin:wait_released{}) -- nobody holds, nobody is waited for
+        assert.is_true(admin:wait_released{ 1, 3, 65535 })
       end)
     end
 
@@ -349,68 +307,29 @@ describe("an administrator", function ()
       assert.is_true(admin:wait_released{ 1, 2, 3 })
       assert.is_false(raw:exists(holder(3)))
     end)
-
-    it("and waits for nobody where nobody holds", function ()
-      assert.is_true(admin:wait_released{})
-      assert.is_true(admin:wait_released{ 1, 3, 65535 })
-      assert.equal(1, admin:remove(2, { wait = 20 }))
-      assert.same({ 1 }, standing(3))
-    end)
   end)
 
   -- Options are in spec/unit/lua/options_fuzz_spec, names in spec/unit/base/name_spec.
   it("is told of mistakes in numbers and lists of slots, and in names", function ()
-    local nan = 0 / 0
     local function throws(part, fn, ...)
       local fine, message = pcall(fn, ...)
       assert.is_false(fine)
       names(message, part)
     end
     for _, action in ipairs{ "create", "add", "remove", "resize" } do
-      local bad = { -1, 1.5, 65536, 2^53, math.huge, -math.huge, nan, "3", true, {} }
-      if action ~= "resize" then table.insert(bad, 0) end
+      local bad = { -1, 1.5, 65536, 2^53, math.huge, 0 / 0, "3", true, {}, action ~= "resize" and 0 or nil }
       for _, value in ipairs(bad) do throws(action .. ": the number of slots", admin[action], admin, value) end
       throws(action .. ": the number of slots", admin[action], admin)
     end
-    for _, bad in ipairs{ 0, -1, 1.5, 65536, nan, "1" } do
+    for _, bad in ipairs{ 0, 1.5, 65536, 0 / 0, "1" } do
       throws("wait_released: a slot", admin.wait_released, admin, { 1, bad })
     end
     for _, bad in ipairs{ 3, { nil, 2 }, { slot = 2 } } do
       throws("wait_released: slots", admin.wait_released, admin, bad)
     end
-    throws("wait_released: slots", admin.wait_released, admin)
     local conn = connect()
     for _, bad in ipairs{ "", ("n"):rep(231), "amq.lock", 5, true } do throws("admin: ", conn.admin, conn, bad) end
     throws("the name", conn.admin, conn)
     assert.same({}, standing())
-  end)
-
-  it("creates, counts and destroys many slots, of which a client finds the only free one", function ()
-    local free, all = 137, 150
-    scene.sweep(all)
-    assert.equal(all, admin:create(all))
-    assert.equal(all, admin:slots())
-    for i, exists in pairs{ [1] = true, [all] = true, [all + 1] = false } do
-      assert.equal(exists, raw:exists(slot(i)))
-    end
-    local others = stage.client()
-    local channel = others:channel()
-    for i = 1, all do
-      if i ~= free then channel:send{ method = "queue.declare", queue = holder(i), exclusive = true } end
-    end
-    for _ = 2, all do assert(channel:await "queue.declare-ok") end
-    local semaphore = connect():semaphore(name)
-    local status = admin:status()
-    assert.equal(all, #status)
-    for i = 1, all do assert.same({ exists = true, held = i ~= free }, status[i]) end
-    local lock = stage.take(semaphore)
-    assert.equal(free, lock.slot)
-    assert.is_true(raw:locked(holder(free)))
-    failed("busy", semaphore:try_acquire())
-    assert(lock:release())
-    others:close()
-    assert.is_true(admin:destroy())
-    assert.equal(0, admin:slots())
-    for _, i in ipairs{ 1, 2, 16, 17, 100, all - 1, all } do assert.is_false(raw:exists(slot(i))) end
   end)
 end)

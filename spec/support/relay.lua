@@ -116,14 +116,14 @@ function relay:swallow()
   end
 end
 
---- One round of select, until something arrives, or for so many seconds. True if `stop` returned true, as for run().
-function relay:turn(stop, seconds)
+-- One round of select. True if `stop` returned true, as for run().
+local function turn(self, stop)
   local sockets = { self.listener }
   for link in pairs(self.links) do
     table.insert(sockets, link.client)
     table.insert(sockets, link.broker)
   end
-  local readable = socket.select(sockets, nil, seconds or 0.05)
+  local readable = socket.select(sockets, nil, 0.05)
   if readable[self.listener] then self:accept() end
   for link in pairs(self.links) do
     if readable[link.broker] then self:answer(link) end
@@ -131,18 +131,22 @@ function relay:turn(stop, seconds)
   end
 end
 
---- Whether the client was connected, and has closed its connection.
-function relay:has_ended()
-  self.served = self.served or next(self.links) ~= nil
-  return self.served and next(self.links) == nil
+--- A stop for run(), at the n-th frame that is wanted.
+function relay.nth(n, wanted)
+  local seen = 0
+  return function (frame)
+    if wanted(frame) then seen = seen + 1 end
+    return seen == n
+  end
 end
 
 --- Passes frames on until `stop` returns true for a passed frame (true), or the administrator has disconnected (false).
 -- Without `stop` the administrator's frames are kept, and only answers pass.
 function relay:run(stop)
-  local deadline = socket.gettime() + 100
-  while not self:turn(stop) do
-    if self:has_ended() then return false end
+  local deadline, was_there = socket.gettime() + 100, false
+  while not turn(self, stop) do
+    was_there = was_there or next(self.links) ~= nil
+    if was_there and next(self.links) == nil then return false end
     if socket.gettime() > deadline then error("the administrator behind the relay neither came so far nor went", 2) end
   end
   return true
