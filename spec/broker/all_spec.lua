@@ -5,7 +5,6 @@
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local gate = require "spec.support.gate"
-local locale = require "spec.support.locale"
 local process = require "spec.support.process"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
@@ -25,7 +24,6 @@ end
 
 after_each(stage.clear)
 teardown(stage.check)
-teardown(locale.remove)
 
 describe("several locks at once", function()
   it("are held together, whatever their kinds, and released together", function()
@@ -42,58 +40,43 @@ describe("several locks at once", function()
     local kinds = {}
     for i, lock in ipairs(locks.locks) do kinds[i] = lock.kind end
     assert.same({ "write", "mutex", "slot", "permit", "fast_mutex" }, kinds)
-    assert.is_true(locks:held())
-    assert.is_true(locks:verify())
-    assert.is_true(locks:certain_for() > 0)
-    assert.is_false(locks:revoked())
+    assert.is_true(locks:held() and locks:verify() and locks:certain_for() > 0 and not locks:revoked())
     local other = stage.connect()
-    assert.is_true(held(a) and gate.held("write", rw) and stage.held(semaphore, 1))
-    stage.fails("busy", other:token_semaphore(permits):try_acquire())
-    stage.fails("busy", other:fast_mutex(fast):try_acquire())
+    local theirs = { other:rwlock(rw):reader(), other:mutex(a), other:token_semaphore(permits), other:fast_mutex(fast) }
+    for _, one in ipairs(theirs) do stage.fails("busy", one:try_acquire()) end
+    assert.is_true(stage.held(semaphore, 1))
     assert.is_true(locks:release())
-    assert.is_false(held(a) or gate.held("write", rw) or stage.held(semaphore, 1))
-    assert(other:token_semaphore(permits):try_acquire()):release()
-    assert(other:fast_mutex(fast):try_acquire()):release()
+    for _, one in ipairs(theirs) do assert(one:acquire(LONG)):release() end
+    assert.is_false(stage.held(semaphore, 1))
     stage.fails("not_held", locks:release())
-    assert.is_false((locks:held()))
   end)
 
-  it("are not held at all if one of them is not free", function()
+  -- The order is the same in all locales: unit/lua/locale_spec.
+  it("are acquired in one order, so that clients that name them otherwise do not wait for each other", function()
+    local a, b = names()
+    local code = [[
+      local a, b, rounds = ...
+      local conn = assert(require("amqplocks").connect())
+      local all, done = conn:all{ conn:mutex(a), conn:mutex(b) }, 0
+      for _ = 1, rounds do
+        local had, why = all:with({ timeout = 30 }, function(locks) done = done + (locks:held() and 1 or 0) end)
+        if not had then error(why, 0) end
+      end
+      return done]]
+    local one, other = process.start(), process.start()
+    one:begin(code, a, b, 40)
+    other:begin(code, b, a, 40)
+    assert.equal(40, one:finish(60))
+    assert.equal(40, other:finish(60))
+  end)
+
+  it("are all held or none; the first one is held while the second one is awaited", function()
     local conn, a, b = stage.connect(), names()
-    local occupant = gate.occupy("mutex", b)
+    local occupant, told = gate.occupy("mutex", b), {}
     stage.fails("busy", conn:all{ conn:mutex(a), conn:mutex(b) }:try_acquire())
     assert.is_false(held(a))
     stage.fails("timeout", conn:all{ conn:mutex(b), conn:mutex(a) }:acquire{ timeout = 0.1 })
     assert.is_false(held(a))
-    occupant:release()
-    assert(conn:all{ conn:mutex(b), conn:mutex(a) }:try_acquire()):release()
-  end)
-
-  it("are acquired in one order, so that clients of other locales that name them otherwise do not wait for each other",
-    function()
-      local name = client.unique "order"
-      local a, b = "a" .. name, "B" .. name
-      local code = [[
-        local locale, a, b, rounds = ...
-        assert(os.setlocale(locale))
-        local conn = assert(require("amqplocks").connect())
-        local all, done = conn:all{ conn:mutex(a), conn:mutex(b) }, 0
-        for _ = 1, rounds do
-          local had, why = all:with({ timeout = 30 }, function(locks) done = done + (locks:held() and 1 or 0) end)
-          if not had then error(why, 0) end
-        end
-        return done]]
-      local one, other = process.start(), process.start(locale.environment())
-      one:begin(code, "C", a, b, 40)
-      other:begin(code, "de_DE.UTF-8", b, a, 40)
-      assert.equal(40, one:finish(60))
-      assert.equal(40, other:finish(60))
-      assert.is_false(held(a) or held(b))
-    end)
-
-  it("take the first one first: it is held while the second one is awaited", function()
-    local conn, a, b = stage.connect(), names()
-    local occupant, told = gate.occupy("mutex", b), {}
     local locks = assert(conn:all{ conn:mutex(b), conn:mutex(a) }:acquire{ timeout = 60, poll = 0.1,
       on_wait = function(seconds, reason)
         table.insert(told, { seconds, reason })
@@ -108,11 +91,8 @@ describe("several locks at once", function()
   it("are given back by an error in on_wait, which is passed on", function()
     local conn, a, b = stage.connect(), names()
     gate.occupy("mutex", b)
-    local fine, problem = pcall(function()
-      conn:all{ conn:mutex(a), conn:mutex(b) }:acquire{ on_wait = function() error({ "mine" }) end }
-    end)
-    assert.is_false(fine)
-    assert.same({ "mine" }, problem)
+    local all = conn:all{ conn:mutex(a), conn:mutex(b) }
+    assert.same({ false, { "mine" } }, { pcall(all.acquire, all, { on_wait = function() error{ "mine" } end }) })
     until_true(function() return not held(a) end)
   end)
 
@@ -171,9 +151,7 @@ describe("several locks at once", function()
     local other = stage.connect(nil, { name = label })
     local all = conn:all{ conn:mutex(a), other:mutex(b) }
     assert.same({ true, "x", nil, 3 }, { all:with(function(locks, x) return locks:held() and x, nil, 3 end, "x") })
-    local fine, problem = pcall(all.with, all, function() error "mine" end)
-    assert.is_false(fine)
-    assert.matches("mine", problem)
+    assert.error_matches(function() all:with(function() error "mine" end) end, "mine")
     assert.is_false(held(a) or held(b))
     stage.fails("lost", all:with(function() broker.suite:close_connection(label .. " holder") end))
     assert.is_false(held(a))
@@ -182,12 +160,11 @@ describe("several locks at once", function()
   it("that are one lock are a deadlock, and nothing is taken", function()
     local conn, other, a = stage.connect(), stage.connect(), gate.name()
     local semaphore = stage.semaphore(2)
-    local message = stage.fails("deadlock", conn:all{ conn:mutex(a), conn:mutex(a) }:acquire())
-    assert.matches(a, message, 1, true)
-    stage.fails("deadlock", conn:all{ conn:mutex(a), other:mutex(a) }:try_acquire())
-    stage.fails("deadlock", conn:all{ conn:rwlock(a):reader(), conn:rwlock(a):writer() }:try_acquire())
-    stage.fails("deadlock",
-      conn:all{ conn:mutex(semaphore, { persistent = true }), conn:semaphore(semaphore) }:try_acquire())
+    for _, pair in ipairs{ { conn:mutex(a), conn:mutex(a) }, { conn:mutex(a), other:mutex(a) },
+      { conn:rwlock(a):reader(), conn:rwlock(a):writer() },
+      { conn:mutex(semaphore, { persistent = true }), conn:semaphore(semaphore) } } do
+      assert.matches(pair[1].name or a, stage.fails("deadlock", conn:all(pair):acquire()), 1, true)
+    end
     assert.is_false(held(a))
     assert(conn:all{ conn:mutex(a), conn:fast_mutex(semaphore), conn:semaphore(semaphore) }) -- different locks
   end)

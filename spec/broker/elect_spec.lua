@@ -14,9 +14,9 @@ local operated_it = broker.operated_it(it, pending)
 -- A process that stands for election, and appends a line to the file when it begins to lead, and when it has noticed
 -- that it does not any more.
 local CANDIDATE = [[
-  local url, name, label, path = ...
+  local name, label, path = ...
   local socket = require "socket"
-  local conn = assert(require("amqplocks").connect(url, { name = label, heartbeat = 1 }))
+  local conn = assert(require("amqplocks").connect(nil, { name = label, heartbeat = 1 }))
   local function tell(word)
     local file = assert(io.open(path, "a"))
     file:write(label, " ", word, "\n")
@@ -28,10 +28,18 @@ local CANDIDATE = [[
     tell "ends"
   end)]]
 
-local function candidate(url, name, path)
+-- A name for an election, and a file for its candidates.
+local function new()
+  local name, path = gate.name(), os.tmpname()
+  stage.undo(function() os.remove(path) end)
+  stage.undo(function() assert(stage.connect():mutex(name):forget_fence()) end)
+  return name, path
+end
+
+local function candidate(name, path)
   local one = process.start()
   one.label = client.unique "candidate"
-  one:begin(CANDIDATE, url, name, one.label, path)
+  one:begin(CANDIDATE, name, one.label, path)
   return one
 end
 
@@ -50,23 +58,9 @@ after_each(stage.clear)
 teardown(stage.check)
 
 describe("an election", function()
-  it("is over when fn returns while it leads, with its results", function()
-    local conn, name = stage.connect(), gate.name()
-    assert.same({ true, name, nil, 7 }, { conn:elect(name, function(lock, x) return lock.name, nil, x end, 7) })
-    assert.is_false(gate.held("mutex", name))
-  end)
-
-  it("passes on an error of fn, after the release", function()
-    local conn, name = stage.connect(), gate.name()
-    assert.error_matches(function() conn:elect(name, function() error "mine" end) end, "mine")
-    assert.is_false(gate.held("mutex", name))
-  end)
-
   it("has one leader at a time; the next one leads when it is killed", function()
-    local name, path = gate.name(), os.tmpname()
-    stage.undo(function() os.remove(path) end)
-    stage.undo(function() assert(stage.connect():mutex(name):forget_fence()) end)
-    local both = { candidate(os.getenv "AMQP_URL", name, path), candidate(os.getenv "AMQP_URL", name, path) }
+    local name, path = new()
+    local both = { candidate(name, path), candidate(name, path) }
     local first = await(path, "leads", 1)
     assert.is_nil(lines(path, "leads")[2])
     local leader, other = both[1], both[2]
@@ -79,15 +73,13 @@ describe("an election", function()
   end)
 
   operated_it("is stood for again after a loss: by a leader that was stopped, too", function()
-    local name, path = gate.name(), os.tmpname()
-    stage.undo(function() os.remove(path) end)
-    stage.undo(function() assert(stage.connect():mutex(name):forget_fence()) end)
-    local one = candidate(os.getenv "AMQP_URL", name, path)
+    local name, path = new()
+    local one = candidate(name, path)
     await(path, "leads", 1)
     broker.suite:close_connection(one.label .. " holder")
     await(path, "ends", 1)
     await(path, "leads", 2)
-    local other = candidate(os.getenv "AMQP_URL", name, path)
+    local other = candidate(name, path)
     one:signal "STOP"
     assert.equal(other.label, await(path, "leads", 3))
     one:signal "CONT"
@@ -96,8 +88,12 @@ describe("an election", function()
     assert.equal(one.label, await(path, "leads", 4))
   end)
 
-  it("is over when the connection is closed, by fn or while it waits", function()
+  it("is over when fn returns or fails while it leads, or the connection is closed, by fn or while it waits", function()
     local conn, name = stage.connect(), gate.name()
+    assert.error_matches(function() conn:elect(name, function() error "mine" end) end, "mine")
+    assert.is_false(gate.held("mutex", name))
+    assert.same({ true, name, nil, 7 }, { conn:elect(name, function(lock, x) return lock.name, nil, x end, 7) })
+    assert.is_false(gate.held("mutex", name))
     assert.same({ true, "done" }, { conn:elect(name, function()
       conn:close()
       return "done"
@@ -110,12 +106,11 @@ describe("an election", function()
   it("is over when `stop` says so, while it waits and before a term", function()
     local conn, name = stage.connect(), gate.name()
     gate.occupy("mutex", name)
-    local asked, led = 0, false
+    local asked = 0
     assert.same({ true }, { conn:elect(name, { stop = function()
       asked = asked + 1
       return asked == 3
-    end }, function() led = true end) })
-    assert.is_false(led)
+    end }, function() error "it leads" end) })
     assert.equal(3, asked)
     assert(conn:mutex(gate.name()):try_acquire()):release() -- the connection is not hurt
   end)
