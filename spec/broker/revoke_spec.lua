@@ -21,37 +21,22 @@ teardown(stage.check)
 local function obeys(one) one:begin("while not lock:revoked() do end return lock:held(), lock:release()") end
 local function has_obeyed(one) assert.same({ true, true }, { one:finish() }) end
 
-describe("a holder that is asked by a message from whoever", function()
-  it("knows it without calling anything that waits, and holds on", function()
-    local name = stage.semaphore(2)
-    local sem = stage.connect():semaphore(name)
-    local lock, other = stage.take(sem), stage.take(sem)
-    local asking = stage.client()
-    for _ = 1, 10 do assert.equal("present", asking:probe(stage.holder(name, 1))) end
-    assert.equal("present", asking:probe(stage.holder(name, 1), { type = "amqplocks.token" }))
-    assert.equal("present", asking:probe(stage.holder(name, 2), { type = REVOKE }))
-    until_true(function() return other:revoked() end)
-    assert.is_true(lock:verify()) -- its answer comes behind what the queue had for it
-    assert.is_false(lock:revoked())
-    assert.is_true(other:held() and other:verify() and stage.held(name, 2))
-    assert.equal("present", asking:probe(stage.holder(name, 1), { type = REVOKE, delivery_mode = 2 }))
-    until_true(function() return lock:revoked() end)
-    assert.is_true(lock:release() and other:release())
-    assert.is_true(lock:revoked() and other:revoked())
-  end)
-
-  it("is told nothing that was meant for the holder before it", function()
-    local name = stage.semaphore(1)
-    local conn, asking = stage.connect(), stage.client()
-    assert.equal("absent", asking:probe(stage.holder(name, 1), { type = REVOKE }))
-    local first = stage.take(conn:semaphore(name))
-    assert.equal("present", asking:probe(stage.holder(name, 1), { type = REVOKE }))
-    until_true(function() return first:revoked() end)
-    assert.is_true(first:release())
-    local second = stage.take(stage.connect():semaphore(name))
-    assert.is_true(second:verify())
-    assert.is_false(second:revoked())
-  end)
+it("a holder that is asked by a message knows it without calling anything that waits, and holds on", function()
+  local name = stage.semaphore(2)
+  local sem = stage.connect():semaphore(name)
+  local lock, other = stage.take(sem), stage.take(sem)
+  local asking = stage.client()
+  for _ = 1, 10 do assert.equal("present", asking:probe(stage.holder(name, 1))) end
+  assert.equal("present", asking:probe(stage.holder(name, 1), { type = "amqplocks.token" }))
+  assert.equal("present", asking:probe(stage.holder(name, 2), { type = REVOKE }))
+  until_true(function() return other:revoked() end)
+  assert.is_true(lock:verify()) -- its answer comes behind what the queue had for it
+  assert.is_false(lock:revoked())
+  assert.is_true(other:held() and other:verify() and stage.held(name, 2))
+  assert.equal("present", asking:probe(stage.holder(name, 1), { type = REVOKE, delivery_mode = 2 }))
+  until_true(function() return lock:revoked() end)
+  assert.is_true(lock:release() and other:release())
+  assert.is_true(lock:revoked() and other:revoked())
 end)
 
 describe("an administrator", function()
@@ -69,135 +54,86 @@ describe("an administrator", function()
     return holding, holding:run("lock = assert(sem:try_acquire()) return lock.slot")
   end
 
-  -- The type and the body of the next message to a slot held by hand.
-  local function request(occupant)
-    local message = assert(occupant.channel:await "basic.deliver")
-    return message.properties.type, message.body
-  end
-
-  describe("who asks for a slot back", function()
-    it("is told that its holder was asked, which it then is, and nobody else", function()
-      local holding, bystander = holder(), holder()
-      assert.is_true(admin:revoke(1))
-      obeys(holding)
-      has_obeyed(holding)
-      assert.is_true(stage.free(name, 1))
-      assert.is_true(bystander:run("return lock:verify() and not lock:revoked()"))
-      assert.is_true(stage.held(name, 2))
-    end)
-
-    it("waits until the holder has let go, as long as the call or the admin's own options say", function()
-      for _, ask in ipairs{ function() return admin:revoke(1, { wait = 20 }) end,
-        function() return conn:admin(name, { wait = 20 }):revoke(1) end } do
-        local holding = holder()
-        obeys(holding)
-        assert.is_true(ask())
-        assert.is_true(stage.free(name, 1))
-        has_obeyed(holding)
-      end
-    end)
-
-    it("is told who does not let go, and takes nothing away", function()
-      local holding = holder()
-      local message, seconds = stage.times_out(function(seconds) return admin:revoke(1, { wait = seconds }) end,
-        function(why) return why:find("; its holder was asked to release it", 1, true) end)
-      assert.matches(('still held in "%s" after %g s: slot 1;'):format(name, seconds), message, 1, true)
-      local held, verified, revoked = holding:run("return lock:held(), lock:verify(), lock:revoked()")
-      assert.is_true(held and verified and revoked)
-      assert.is_true(stage.held(name, 1))
-    end)
-
-    it("finds nobody: slots that are free, gone, or never were", function()
-      assert.equal(2, admin:remove(1))
-      for _, slot in ipairs{ 1, 3, 4, 65535 } do
-        assert.matches(("slot %d of"):format(slot), stage.fails("not_held", admin:revoke(slot)), 1, true)
-        assert.is_true(admin:revoke(slot, { wait = 10 }))
-      end
-      stage.fails("not_held", conn:admin(stage.name()):revoke(1))
-    end)
-
-    it("can ask who holds a slot that is no more", function()
-      local _, _, holding = holder(), holder(), (holder())
-      assert.equal(2, admin:remove(1))
-      obeys(holding)
-      assert.is_true(admin:revoke(3, { wait = 20 }))
-      assert.is_true(stage.free(name, 3))
-      has_obeyed(holding)
-    end)
-
-    it("sees the slot come free when its holder is killed between two looks", function()
-      local occupant = stage.occupy(name, 1)
-      local asking = stage.process(name)
-      asking:begin("return conn:admin(...):revoke(1, { wait = 20 })", name)
-      assert.equal(REVOKE, (request(occupant)))
-      occupant.channel.client:abort()
-      assert.is_true(asking:finish())
-      assert.is_true(stage.free(name, 1))
-    end)
-
-    it("is seen by a holder that is other software: a message by its type, again and again", function()
-      local occupant = stage.occupy(name, 1)
-      assert.is_true(admin:revoke(1))
-      assert.same({ REVOKE, "" }, { request(occupant) })
-      local asking = stage.process(name)
-      asking:begin("return conn:admin(...):revoke(1, { wait = 20 })", name)
-      for _ = 1, 3 do assert.equal(REVOKE, (request(occupant))) end
-      occupant:release()
-      assert.is_true(asking:finish())
-    end)
-
-    it("is told of its mistakes", function()
-      local function throws(part, ...)
-        local fine, message = pcall(admin.revoke, admin, ...)
-        assert.is_false(fine)
-        assert.matches(part, message, 1, true)
-      end
-      for _, bad in ipairs{ 0, -1, 1.5, 65536, 0 / 0, math.huge, "1", true, {} } do throws("revoke: the slot", bad) end
-      throws "revoke: the slot"
-    end)
+  it("who asks for a slot back is told that its holder was asked, which it then is, and nobody else", function()
+    local holding, bystander = holder(), holder()
+    assert.is_true(admin:revoke(1))
+    obeys(holding)
+    has_obeyed(holding)
+    assert.is_true(stage.free(name, 1))
+    assert.is_true(bystander:run("return lock:verify() and not lock:revoked()"))
+    assert.is_true(stage.held(name, 2))
   end)
 
-  describe("who removes slots", function()
-    local function everybody() return holder(), holder(), (holder()) end
-
-    it("asks their holders once", function()
-      local first, second, third = everybody()
-      assert.equal(1, admin:remove(2, { revoke = true }))
-      obeys(second)
+  it("waits until the holder has let go, as long as the call or its own options say, also of a slot that is no more",
+    function()
+      local first, second, third = holder(), holder(), (holder())
+      assert.equal(2, admin:remove(1))
       obeys(third)
-      has_obeyed(second)
-      has_obeyed(third)
-      assert.is_true(stage.free(name, 2) and stage.free(name, 3))
+      assert.is_true(admin:revoke(3, { wait = 20 }))
+      obeys(second)
+      assert.is_true(conn:admin(name, { wait = 20 }):revoke(2))
+      for i, one in pairs{ [2] = second, [3] = third } do
+        assert.is_true(stage.free(name, i))
+        has_obeyed(one)
+      end
       assert.is_true(first:run("return lock:verify() and not lock:revoked()"))
     end)
 
-    for action, act in pairs{
-      remove = function() return admin:remove(2, { revoke = true, wait = 20 }) end,
-      resize = function() return admin:resize(1, { revoke = true, wait = 20 }) end,
-    } do
-      it("waits until they have let go: " .. action, function()
-        local first, second, third = everybody()
-        obeys(second)
-        obeys(third)
-        assert.equal(1, act())
-        assert.is_true(stage.free(name, 2) and stage.free(name, 3) and stage.held(name, 1))
-        has_obeyed(second)
-        has_obeyed(third)
-        assert.is_true(first:run("return lock:verify() and not lock:revoked()"))
-      end)
-    end
+  it("is told who does not let go, and takes nothing away", function()
+    local holding = holder()
+    local message, seconds = stage.times_out(function(seconds) return admin:revoke(1, { wait = seconds }) end,
+      function(why) return why:find("; its holder was asked to release it", 1, true) end)
+    assert.matches(('still held in "%s" after %g s: slot 1;'):format(name, seconds), message, 1, true)
+    assert.is_true(holding:run("return lock:held() and lock:verify() and lock:revoked()"))
+    assert.is_true(stage.held(name, 1))
+  end)
 
-    it("asks them all: destroy", function()
-      local first, second, third = everybody()
-      for _, one in ipairs{ first, second, third } do obeys(one) end
-      assert.is_true(admin:destroy{ revoke = true, wait = 20 })
-      for i = 1, 3 do assert.is_true(stage.free(name, i)) end
-      for _, one in ipairs{ first, second, third } do has_obeyed(one) end
+  it("finds nobody: slots that are free, gone, or never were", function()
+    assert.equal(2, admin:remove(1))
+    for _, slot in ipairs{ 1, 3, 65535 } do
+      assert.matches(("slot %d of"):format(slot), stage.fails("not_held", admin:revoke(slot)), 1, true)
+      assert.is_true(admin:revoke(slot, { wait = 10 }))
+    end
+    stage.fails("not_held", conn:admin(stage.name()):revoke(1))
+    for _, bad in ipairs{ 0, 1.5, 65536, 0 / 0, "1", {} } do
+      assert.error_matches(function() admin:revoke(bad) end, "revoke: the slot")
+    end
+  end)
+
+  it("asks again and again, by an empty message of its type, until the holder lets go or is killed", function()
+    for _, leave in ipairs{ "release", "abort" } do
+      local occupant, asking = stage.occupy(name, 1), stage.process(name)
+      asking:begin("return conn:admin(...):revoke(1, { wait = 20 })", name)
+      for _ = 1, 3 do
+        local message = assert(occupant.channel:await "basic.deliver")
+        assert.same({ REVOKE, "" }, { message.properties.type, message.body })
+      end
+      occupant[leave](occupant)
+      assert.is_true(asking:finish())
+      assert.is_true(stage.free(name, 1))
+    end
+  end)
+
+  describe("who removes slots", function()
+    local first, second, third
+
+    before_each(function()
+      first, second, third = holder(), holder(), (holder())
+      obeys(second)
     end)
 
-    it("is told who does not care, when the slots are removed", function()
-      local _, second, _ = everybody()
-      obeys(second)
+    it("asks their holders once, or until they have let go", function()
+      assert.equal(2, admin:remove(1, { revoke = true }))
+      obeys(third)
+      has_obeyed(third)
+      assert.equal(1, admin:remove(1, { revoke = true, wait = 20 }))
+      assert.is_true(stage.free(name, 2) and stage.free(name, 3) and stage.held(name, 1))
+      has_obeyed(second)
+      assert.is_true(first:run("return lock:verify() and not lock:revoked()"))
+      assert.equal(1, admin:resize(1, { revoke = true, wait = 20 })) -- nobody is asked
+    end)
+
+    it("is told who does not care, when the slots are removed; may leave the asking to wait_released", function()
       local message, seconds = stage.times_out(function(seconds)
         assert.equal(3, admin:resize(3))
         return admin:remove(2, { revoke = true, wait = seconds })
@@ -207,20 +143,9 @@ describe("an administrator", function()
       has_obeyed(second)
       assert.equal(1, admin:slots())
       assert.is_true(stage.held(name, 3))
-    end)
-
-    it("asks nobody where nobody holds", function()
-      assert.equal(1, admin:remove(2, { revoke = true }))
-      assert.is_true(admin:destroy{ revoke = true, wait = 20 })
-    end)
-
-    it("may leave the asking to wait_released", function()
-      local _, second, _ = everybody()
-      assert.equal(1, admin:remove(2))
-      obeys(second)
-      stage.times_out(function(seconds) return admin:wait_released({ 2, 3 }, { revoke = true, timeout = seconds }) end,
-        function(message) return message:find("s: slot 3; holders were asked", 1, true) end)
-      has_obeyed(second)
+      obeys(third)
+      assert.is_true(admin:wait_released({ 2, 3 }, { revoke = true, timeout = 20 }))
+      has_obeyed(third)
     end)
   end)
 
@@ -229,10 +154,8 @@ describe("an administrator", function()
     local theirs = stage.connect(broker.suite:add_user(user, ".*", "", ".*")):admin(name)
     stage.undo(function() broker.suite:delete_user(user) end)
     local lock = stage.take(conn:semaphore(name))
-    for _ = 1, 2 do
-      assert.matches(name, stage.fails("refused", theirs:revoke(1)), 1, true)
-      stage.fails("refused", theirs:revoke(1, { wait = 20 }))
-    end
+    assert.matches(name, stage.fails("refused", theirs:revoke(1)), 1, true)
+    stage.fails("refused", theirs:revoke(1, { wait = 20 }))
     assert.equal(3, theirs:slots()) -- asked by other means
     assert.is_false(lock:revoked())
     broker.suite:permit(user, ".*", ".*", ".*")
@@ -272,68 +195,33 @@ local function revoke(conn, kind, name, options)
   return rwlock:revoke_writer(options)
 end
 
-for _, kind in ipairs{ "mutex", "read", "write" } do
-  describe("revoking, kind " .. kind .. ":", function()
-    local name, conn, words
+for kind, words in pairs(WORDS) do
+  it("revoking asks the holder, which knows it, tells who does not release, or finds nobody: " .. kind, function()
+    local name, conn = gate.name(), stage.connect()
+    assert.equal("not_held: " .. words.not_held:format(name), stage.fails("not_held", revoke(conn, kind, name)))
+    assert.is_true(revoke(conn, kind, name, { wait = 10 }))
+    local one = gate.holder(kind, name)
+    assert.is_true(revoke(conn, kind, name))
+    local held, verified = one:run("while not lock:revoked() do end return lock:held(), lock:verify()")
+    assert.is_true(held and verified and gate.held(kind, name))
+    local message = stage.times_out(function(seconds) return revoke(conn, kind, name, { wait = seconds }) end,
+      function(why) return why:find(words.whom, 1, true) end)
+    assert.matches("timeout: " .. words.held:format(name), message, 1, true)
+    assert.matches("; " .. words.whom .. " asked to release it", message, 1, true)
+    obeys(one)
+    assert.is_true(revoke(conn, kind, name, { wait = 30 }))
+    assert.is_false(gate.held(kind, name))
+    has_obeyed(one)
+  end)
 
-    before_each(function()
-      name, conn, words = gate.name(), stage.connect(), WORDS[kind]
-    end)
-
-    it("asks the holder, which then knows it, and holds on until it releases", function()
-      local one = gate.holder(kind, name)
-      assert.is_true(revoke(conn, kind, name))
-      local held, verified = one:run("while not lock:revoked() do end return lock:held(), lock:verify()")
-      assert.is_true(held and verified and gate.held(kind, name))
-      assert.is_true(one:run("return lock:release() and lock:revoked()"))
-      gate.until_free(kind, name)
-    end)
-
-    it("waits until the holder has released, having computed", function()
-      local one = gate.holder(kind, name)
-      obeys(one)
-      assert.is_true(revoke(conn, kind, name, { wait = 30 }))
-      assert.is_false(gate.held(kind, name))
-      has_obeyed(one)
-    end)
-
-    it("tells who does not release, and takes nothing away", function()
-      local one = gate.holder(kind, name)
-      local message = stage.times_out(function(seconds) return revoke(conn, kind, name, { wait = seconds }) end,
-        function(why) return why:find(words.whom, 1, true) end)
-      assert.matches("^timeout: " .. words.held:format(name):gsub("%p", "%%%0"), message)
-      assert.matches("; " .. words.whom .. " asked to release it", message, 1, true)
-      assert.is_true(one:run("return lock:held() and lock:verify()"))
-    end)
-
-    it("finds nobody", function()
-      local message = stage.fails("not_held", revoke(conn, kind, name))
-      assert.equal("not_held: " .. words.not_held:format(name), message)
-      assert.is_true(revoke(conn, kind, name, { wait = 10 }))
-      local other = kind == "write" and "read" or kind == "read" and "write" or nil
-      local lock = other and gate.take(other, name)
-      stage.fails("not_held", revoke(conn, kind, name))
-      if lock then assert.is_false(lock:revoked()) end
-      if lock then assert(lock:release()) end
-    end)
-
-    it("is one message of that type, empty, that expires at once", function()
-      local held = gate.occupy(kind, name)
-      assert.is_true(revoke(conn, kind, name))
-      local message
-      repeat message = assert(held:asked(20)) until message.properties.type == REVOKE
-      assert.equal("0", message.properties.expiration)
-      assert.equal("", message.body)
-      held:release()
-    end)
-
-    operated_it("in an alarm tells that nobody can be asked", function()
-      local lock = gate.take(kind, name, nil, conn)
-      stage.alarm("memory", conn)
-      stage.fails("blocked", revoke(conn, kind, name))
-      broker.suite:alarm(false, "memory")
-      assert.is_true(lock:release())
-    end)
+  it("revoking is one message of that type, empty, that expires at once: " .. kind, function()
+    local name = gate.name()
+    local held = gate.occupy(kind, name)
+    assert.is_true(revoke(stage.connect(), kind, name))
+    local message
+    repeat message = assert(held:asked(20)) until message.properties.type == REVOKE
+    assert.same({ "0", "" }, { message.properties.expiration, message.body })
+    held:release()
   end)
 end
 
@@ -375,10 +263,11 @@ describe("revoking", function()
     assert.is_true(lock:release())
   end)
 
-  it("a mutex asks no holder of another lock of its name", function()
-    local name = stage.semaphore(1)
+  it("a mutex, or a writer, asks no holder of another lock of its name", function()
+    local name, conn = stage.semaphore(1), stage.connect()
     local slot, reader = stage.take(stage.connect():semaphore(name)), gate.take("read", name)
-    stage.fails("not_held", stage.connect():mutex(name):revoke())
+    stage.fails("not_held", conn:mutex(name):revoke())
+    stage.fails("not_held", conn:rwlock(name):revoke_writer())
     assert.is_true(slot:verify() and reader:verify())
     assert.is_false(slot:revoked() or reader:revoked())
     assert.is_true(reader:release())
