@@ -159,50 +159,19 @@ describe("beside a foreign client", function ()
     assert.equal("absent", their("publish", slot(1)))
   end)
 
-  it("that administers, an administrator waits", function ()
-    assert.equal("ok", their("declare", name .. "-admin", "exclusive"))
-    stage.times_out(function (seconds) return admin:create(2, { timeout = seconds }) end,
-      function (message) return message:find "another administrator" end)
-    assert.equal("absent", their("publish", slot(1)))
-    their:kill()
-    assert.equal(2, admin:create(2, { timeout = 10 }))
-    assert.is_true(raw:exists(slot(2)))
-    assert.is_false(raw:exists(name .. "-admin"))
-  end)
-
-  describe("that put a plain queue in a holder's place", function ()
-    before_each(function () assert.equal("ok", their("declare", holder(1))) end)
-
-    it("a client on its only slot is told which", function ()
-      assert.equal(1, admin:create(1))
-      names(failed("squatted", conn:semaphore(name):try_acquire()), holder(1))
-      names(failed("squatted", conn:semaphore(name):acquire{ timeout = 10 }), holder(1))
-      assert.equal("ok", their("declare", holder(1), "passive"))  -- and has not touched it
-      assert.equal("ok", their("delete", holder(1)))
-      local lock = assert(conn:semaphore(name):try_acquire())
-      assert.equal(1, lock.slot)
-      assert(lock:release())
-    end)
-
-    it("a client takes another slot", function ()
-      assert.equal(2, admin:create(2))
-      local lock = assert(conn:semaphore(name):try_acquire())
-      assert.equal(2, lock.slot)
-      assert(lock:release())
-    end)
-  end)
-
-  it("that wants the same slot again and again, never both hold it", function ()
-    local rounds, mark = 40, name .. "-mark"
+  it("that put a plain queue in a holder's place, a client is told which, or takes another slot", function ()
+    assert.equal("ok", their("declare", holder(1)))
     assert.equal(1, admin:create(1))
-    their:tell("contend", name, rounds, mark)
-    local semaphore, channel = conn:semaphore(name), raw:channel()
-    for _ = 1, rounds do
-      local lock = assert(semaphore:acquire{ timeout = 30 })
-      assert(channel:call{ method = "queue.declare", queue = mark, exclusive = true })
-      assert(channel:call{ method = "queue.delete", queue = mark })
-      assert(lock:release())
-    end
-    assert.equal(rounds .. " rounds, 0 overlaps", their:answer())
+    names(failed("squatted", conn:semaphore(name):try_acquire()), holder(1))
+    names(failed("squatted", conn:semaphore(name):acquire{ timeout = 10 }), holder(1))
+    local semaphore = conn:semaphore(name) -- an object asks once a minute
+    assert.equal("ok", their("declare", holder(1), "passive"))  -- and has not touched it
+    assert.equal(2, admin:add(1))
+    local lock = assert(semaphore:try_acquire())
+    assert.equal(2, lock.slot)
+    assert.equal("ok", their("delete", holder(1)))
+    local first = assert(semaphore:try_acquire())
+    assert.equal(1, first.slot)
+    assert(lock:release() and first:release())
   end)
 end)

@@ -10,15 +10,10 @@ It is also a module with that client.
     count QUEUE                                    how many messages are ready
     take QUEUE                                     taken: waits for a message, and does not acknowledge it
     give nack|reject                               ok: requeues it, and stops consuming
-    contend NAME ROUNDS MARK                       acquires slots of the semaphore NAME by the specification's seven
-                                                   steps, so many times, and releases them; while it holds one, no
-                                                   other client may have the queue MARK. "ROUNDS rounds, N overlaps"
 
 Exclusive queues belong to its connection and end with it, at the end of standard input."""
 import os
-import random
 import sys
-import time
 
 import pika
 from pika.exceptions import ChannelClosedByBroker, NackError, UnroutableError
@@ -77,28 +72,6 @@ class Foreigner:
         getattr(self.channel(), f"basic_{how}")(self.taken, requeue=True)
         self.channel().cancel()
         return "ok"
-
-    def acquire(self, name):
-        """The queue that was declared, or None: steps 1 to 7."""
-        slot = 1
-        while self.publish(f"{name}-{slot}-A") == "present":
-            holder = f"{name}-{slot}-B"
-            if self.publish(holder) == "absent" and self.declare(holder, "exclusive") == "ok":
-                return holder
-            slot += 1
-        return None
-
-    def contend(self, name, rounds, mark):
-        overlaps, left = 0, int(rounds)
-        while left > 0:
-            holder = self.acquire(name)
-            if not holder:
-                time.sleep(random.uniform(0, 0.002))
-                continue
-            overlaps += self.declare(mark, "exclusive") != "ok" or self.delete(mark) != "ok"
-            self.delete(holder)
-            left -= 1
-        return f"{rounds} rounds, {overlaps} overlaps"
 
 
 def main():
