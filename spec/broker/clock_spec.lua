@@ -56,17 +56,12 @@ describe("when the machine has slept", function()
   it("for longer than the broker waits, the first look says so, and another lock can be had", function()
     local name = stage.semaphore(1)
     local one = holder(name)
-    assert.same({ true }, { one:run("return lock:held()") })
+    assert.same({ true }, { one:run("jump.sleep(1) return lock:held()") }) -- less than that
     local held, _, code = one:run("jump.sleep(...) return lock:held()", DAY)
     assert.is_false(held)
     assert.is_true(code == "suspect" or code == "lost", code) -- the keeper may have been faster
     one:run("lock:verify()")
     assert.same({ false, "lost" }, { one:run("local held, _, code = lock:held() return held, code") })
     assert.same({ true }, { one:run("lock = assert(sem:acquire{ timeout = 20 }) return lock:held()") })
-  end)
-
-  it("for less than that, locks are held and certain", function()
-    local one = holder(stage.semaphore(1))
-    assert.same({ true }, { one:run("jump.sleep(1) return lock:held()") })
   end)
 end)

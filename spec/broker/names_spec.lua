@@ -6,9 +6,8 @@
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local gate = require "spec.support.gate"
-local line = require "spec.support.line"
+local kinds = require "spec.support.kinds"
 local stage = require "spec.support.stage"
-local until_true = require "spec.support.until"
 
 local operated_it = broker.operated_it(it, pending)
 
@@ -32,15 +31,8 @@ local function new_name(suffix)
   return name
 end
 
--- By kind, what has try_acquire and acquire.
-local KINDS = {
-  slot = function(conn, name) return conn:semaphore(name) end,
-  permit = function(conn, name) return conn:token_semaphore(name) end,
-  fast_mutex = function(conn, name) return conn:fast_mutex(name) end,
-  mutex = function(conn, name) return gate.new(conn, "mutex", name) end,
-  read = function(conn, name) return gate.new(conn, "read", name) end,
-  write = function(conn, name) return gate.new(conn, "write", name) end,
-}
+-- What has try_acquire and acquire.
+local function new(kind, conn, name) return kinds.all[kind].over(conn, name) end
 
 local function assert_all_held(locks)
   for i, lock in ipairs(locks) do
@@ -52,65 +44,31 @@ after_each(stage.clear)
 teardown(stage.check)
 
 describe("locks of one name", function()
-  for _, inside in ipairs{ "read", "write" } do
-    it("live beside one another, with one that is there to " .. inside, function()
-      local name = new_name()
-      local kinds, conn, other = { "slot", "permit", "fast_mutex", "mutex", inside }, stage.connect(), stage.connect()
-      local locks = {}
-      for i, kind in ipairs(kinds) do locks[i] = stage.take(KINDS[kind](conn, name)) end
-      for i, lock in ipairs(locks) do assert.same({ kinds[i], name }, { lock.kind, lock.name }) end
+  it("live beside one another, with one that is there to read or to write", function()
+    local name, conn, other, locks = new_name(), stage.connect(), stage.connect(), {}
+    for _, kind in ipairs{ "slot", "permit", "fast_mutex", "mutex", "read", "write" } do
+      if kind == "write" then assert.is_true(locks[5]:release() and table.remove(locks) ~= nil) end
+      local lock = stage.take(new(kind, conn, name), { timeout = 20 })
+      assert.same({ kind, name }, { lock.kind, lock.name })
+      table.insert(locks, lock)
       assert_all_held(locks)
-      for i, kind in ipairs(kinds) do
-        if kind ~= "read" then stage.fails("busy", KINDS[kind](other, name):try_acquire()) end
-        assert_all_held(locks)
-        assert.is_true(locks[i]:release())
-        locks[i] = stage.take(KINDS[kind](other, name), { timeout = 20 })
-        assert_all_held(locks)
-      end
-    end)
-  end
-
-  it("are waited for beside one another: who waits for one is woken for that", function()
-    local name, kinds = new_name(), { "slot", "permit", "fast_mutex", "mutex", "write" }
-    local conn, locks, waiting = stage.connect(), {}, {}
-    for i, kind in ipairs(kinds) do
-      locks[i] = stage.take(KINDS[kind](conn, name))
-      waiting[i] = line.process(name)
-      waiting[i]:run([[
-        local kind, name = ...
-        if kind == "permit" then sem = conn:token_semaphore(name) end
-        if kind == "fast_mutex" then sem = conn:fast_mutex(name) end
-        if kind == "mutex" or kind == "write" then sem = require "spec.support.programs.gate" (conn, kind, name) end
-      ]], kind, name)
-      line.begin(waiting[i])
+      if kind ~= "read" then stage.fails("busy", new(kind, other, name):try_acquire()) end
     end
-    until_true(function()
-      for _, one in ipairs(waiting) do
-        if not line.waits(one) then return false end
-      end
-      return true
-    end)
-    for _, i in ipairs{ 4, 1, 5, 3, 2 } do
-      assert.is_true(line.all_wait(waiting))
-      local one = waiting[i]
-      assert(locks[i]:release())
-      assert.is_truthy((one:finish()))
-      one:run "spare = lock"
-      waiting[i] = one
-    end
-    for i, kind in ipairs(kinds) do
-      assert.equal(kind, waiting[i]:run "return spare.kind")
-      assert.is_true(waiting[i]:run "return spare:verify()")
+    for i = #locks, 1, -1 do
+      local kind = locks[i].kind
+      assert.is_true(table.remove(locks, i):release())
+      table.insert(locks, stage.take(new(kind, other, name), { timeout = 20 }))
+      assert_all_held(locks)
     end
   end)
 
   it("are a persistent mutex as well, which is the semaphore, and none of the others", function()
     local name = new_name()
     local conn, other = stage.connect(), stage.connect()
-    local locks = { stage.take(KINDS.permit(conn, name)), stage.take(KINDS.mutex(conn, name)),
-      stage.take(KINDS.write(conn, name)), stage.take(conn:mutex(name, { persistent = true })) }
+    local locks = { stage.take(new("permit", conn, name)), stage.take(new("mutex", conn, name)),
+      stage.take(new("write", conn, name)), stage.take(conn:mutex(name, { persistent = true })) }
     assert_all_held(locks)
-    stage.fails("busy", KINDS.slot(other, name):try_acquire())
+    stage.fails("busy", new("slot", other, name):try_acquire())
     stage.fails("exists", other:mutex(name, { persistent = true }):create())
     assert.is_true(other:mutex(name, { persistent = true }):destroy())
     stage.fails("removed", locks[4]:verify())
@@ -134,7 +92,7 @@ describe("locks whose names look like the queues of others", function()
     for _, name in ipairs(names) do
       create(name)
       for _, kind in ipairs{ "slot", "permit", "fast_mutex", "mutex", "write" } do
-        table.insert(locks, stage.take(KINDS[kind](conn, name)))
+        table.insert(locks, stage.take(new(kind, conn, name)))
       end
     end
     assert_all_held(locks)
@@ -148,14 +106,14 @@ describe("locks whose names look like the queues of others", function()
     local other = stage.connect()
     for _, name in ipairs(names) do
       for _, kind in ipairs{ "slot", "permit", "fast_mutex", "mutex", "read", "write" } do
-        stage.fails("busy", KINDS[kind](other, name):try_acquire())
+        stage.fails("busy", new(kind, other, name):try_acquire())
       end
     end
     -- Each is free when it is released, and only that.
     for i = #locks, 1, -1 do
       local lock = table.remove(locks, i)
       assert.is_true(lock:release())
-      assert.is_true(stage.take(KINDS[lock.kind](other, lock.name), { timeout = 20 }):release())
+      assert.is_true(stage.take(new(lock.kind, other, lock.name), { timeout = 20 }):release())
       if i % 10 == 0 then assert_all_held(locks) end
     end
   end)
@@ -163,13 +121,13 @@ describe("locks whose names look like the queues of others", function()
   it("never meet where readers are counted", function()
     local base, conn, readers = client.unique "lock", stage.connect(), {}
     for i, suffix in ipairs(SUFFIXES) do
-      readers[i] = stage.take(KINDS.read(stage.connect(), base .. "y" .. suffix))
+      readers[i] = stage.take(new("read", stage.connect(), base .. "y" .. suffix))
     end
     while readers[1] do
       local reader = table.remove(readers, 1)
-      stage.fails("busy", KINDS.write(conn, reader.name):try_acquire())
+      stage.fails("busy", new("write", conn, reader.name):try_acquire())
       assert.is_true(reader:release())
-      assert.is_true(stage.take(KINDS.write(conn, reader.name)):release())
+      assert.is_true(stage.take(new("write", conn, reader.name)):release())
       for _, other in ipairs(readers) do assert.is_true(other:held()) end
     end
   end)

@@ -4,7 +4,6 @@
 -- on_lost, the callback for lost locks, with losses caused by other clients at the broker; spec/unit/lua/on_lost_spec
 -- has every order of events, and functions that throw, wait or close the connection.
 local broker = require "spec.support.broker"
-local process = require "spec.support.process"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
@@ -27,25 +26,11 @@ describe("on_lost", function()
     return stage.connect(nil, options)
   end
 
-  local function lose(name) broker.suite:delete_queue(stage.holder(name, 1)) end
-
-  operated_it("is called from inside a call that waits for something else", function()
-    local name, busy = stage.semaphore(1), stage.semaphore(1)
-    local occupant = stage.occupy(busy, 1)
-    local conn = connect(function() occupant:release() end)
-    local lock = stage.take(conn:semaphore(name))
-    process.start():begin("require('spec.support.broker').suite:delete_queue(...)", stage.holder(name, 1))
-    assert.is_true(stage.take(conn:semaphore(busy), { timeout = 60 }):held())
-    assert.equal(1, #told)
-    assert.equal(lock, told[1].lock)
-    assert.equal("lost", told[1].code)
-  end)
-
   operated_it("is not called while Lua computes, but by the next call that may wait", function()
     local name = stage.semaphore(2)
     local sem = connect():semaphore(name)
     local lock, other = stage.take(sem), stage.take(sem)
-    lose(name)
+    broker.suite:delete_queue(stage.holder(name, 1))
     until_true(function() return not lock:held() end) -- the connection's thread has read it
     assert.same({}, told)
     assert.is_true(other:verify())

@@ -99,14 +99,7 @@ end
 --- How many voluntary context switches a thread has had: how often it has waited.
 function witness.switches(thread) return tonumber(status(thread, "voluntary_ctxt_switches")) end
 
---- The signals that a thread blocks: sixty-four times "0" or "1", that of signal 1 first.
-function witness.blocked(thread)
-  local bits = {}
-  for digit in status(thread, "SigBlk"):reverse():gmatch "%x" do
-    local value = tonumber(digit, 16)
-    for power = 0, 3 do table.insert(bits, math.floor(value / 2 ^ power) % 2 == 1 and "1" or "0") end
-  end
-  return table.concat(bits)
-end
+--- The signals that a thread blocks, in hexadecimal digits.
+function witness.blocked(thread) return status(thread, "SigBlk") end
 
 return witness
