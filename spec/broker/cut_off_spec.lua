@@ -5,15 +5,18 @@
 -- one lock is lost. A step is each wait, and each function of the program that the library calls. Whatever the call was
 -- about to acquire, held or released is free afterwards, for other connections, without the garbage collector. This is
 -- tested on native connections whose waits yield as those of an event loop do; loops_spec has the loops.
+local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
+local failing_close = require "spec.support.failing_close"
 local gate = require "spec.support.gate"
 local kinds = require "spec.support.kinds"
+local lfs = require "lfs"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
 local MANY = 200 -- more steps than anything has here
-local SOAKS = os.getenv "AMQPLOCKS_SOAK" -- otherwise an operator strikes at every other step
+local SOAKS = os.getenv "AMQPLOCKS_SOAK" -- otherwise an operator strikes at every third step
 local SECONDS = 60
 
 local step -- what happens at each step now
@@ -48,17 +51,17 @@ local function connect(cut)
   return conn, label
 end
 
--- ---- how they are cut off -------------------------------------------------------------------------------------------
-
--- `run` runs work() and cuts it off at its n-th step. It returns whether work() has come to its end before. `listens`:
--- there is a listener for events. `renews`: each work() gets a connection of its own. It would wait for the attempts to
--- connect otherwise.
+-- Ways to be cut off. `run` runs work() and cuts it off at its n-th step. It returns whether work() has come to its end
+-- before. `listens`: there is a listener for events. `renews`: each work() gets a connection of its own; it would wait
+-- for the attempts to connect otherwise.
 local cuts = {}
 
+local function yields()
+  if coroutine.isyieldable() then coroutine.yield() end
+end
+
 local function close_at(n, work)
-  function step()
-    if coroutine.isyieldable() then coroutine.yield() end
-  end
+  step = yields
   local thread = coroutine.create(work)
   for _ = 1, n do
     if coroutine.status(thread) ~= "dead" then assert(coroutine.resume(thread)) end
@@ -103,15 +106,14 @@ if broker.suite then
   }
 end
 
--- ---- what is cut off ------------------------------------------------------------------------------------------------
-
 -- A block whose end releases. Nothing, where Lua has none.
 local scope = coroutine.close and load [[
   local object, opts = ...
   local lock <close> = assert(object:acquire(opts))
 ]] or function() end
 
--- Walked through one after the other, each from its first step on; what an operator ends, only the first.
+-- Each is walked through for one lock (in the long run of each kind), the first one for the others, and for what an
+-- operator ends.
 local USES = {
   function(object, opts) assert(object:with(opts, function(lock) assert(lock:verify()) end)) end,
   function(object, opts) assert(assert(object:acquire(opts)):release()) end,
@@ -119,14 +121,14 @@ local USES = {
 }
 
 -- `names` makes what the locks are called. `work(conn, names, cut, use)` returns the function that is cut off; it calls
--- `use`, one of those above, if `is_used`. `rivals(conn, names)` returns what must be free after that. `queue(names)`:
--- of one of the locks.
+-- `use`, which is each of those above if `is_used`. `rivals(conn, names)` returns what must be free after that.
+-- `queue(names)`: of one of the locks.
 local things = {}
 
 for kind, makes in pairs(kinds.all) do
   things[kind] = {
     names = function() return { makes.name() } end,
-    is_used = true,
+    is_used = kind == "mutex" or SOAKS,
     work = function(conn, names, _, use)
       local object = makes.over(conn, names[1])
       return function() use(object, { timeout = 60 }) end
@@ -135,9 +137,16 @@ for kind, makes in pairs(kinds.all) do
   }
 end
 
+local function three_names() return { gate.name(), gate.name(), stage.semaphore(1) } end
+
+local function three_rivals(conn, names)
+  return { conn:mutex(names[1]), conn:rwlock(names[2]):writer(), conn:semaphore(names[3]) }
+end
+
+local function third_queue(names) return stage.holder(names[3], 1) end
+
 things["several locks, of several connections"] = {
-  names = function() return { gate.name(), gate.name(), stage.semaphore(1) } end,
-  is_used = true,
+  names = three_names,
   work = function(conn, names, cut, use)
     local all = conn:all{
       conn:mutex(names[1]), conn:rwlock(names[2]):reader(), conn:semaphore(names[3]), connect(cut):mutex(names[2]),
@@ -145,9 +154,11 @@ things["several locks, of several connections"] = {
     return function() use(all, { timeout = 60 }) end
   end,
   rivals = function(conn, names)
-    return { conn:mutex(names[1]), conn:rwlock(names[2]):writer(), conn:semaphore(names[3]), conn:mutex(names[2]) }
+    local all = three_rivals(conn, names)
+    table.insert(all, conn:mutex(names[2]))
+    return all
   end,
-  queue = function(names) return stage.holder(names[3], 1) end,
+  queue = third_queue,
 }
 
 things["several locks, of which the last one is not free"] = {
@@ -165,48 +176,24 @@ things["several locks, of which the last one is not free"] = {
   queue = function(names) return gate.queue("mutex", names[1]) end,
 }
 
-local function counted(number, lockable)
-  return function(conn, names, _, use)
-    local object = lockable(conn, names[1])
-    return function() use(object, { timeout = 60, count = number }) end
-  end
-end
-
-local function rivals_for(number, lockable)
-  return function(conn, names)
-    local all = {}
-    for i = 1, number do all[i] = lockable(conn, names[1]) end
-    return all
-  end
-end
-
-local function semaphore(conn, name) return conn:semaphore(name) end
-
 things["several slots"] = {
   names = function()
     local name = stage.semaphore(3)
     stage.undo(function() stage.delete(name .. "-manybell") end)
     return { name }
   end,
-  is_used = true, work = counted(3, semaphore), rivals = rivals_for(3, semaphore),
-  queue = function(names) return stage.holder(names[1], 2) end,
-}
-
-local function token_semaphore(conn, name) return conn:token_semaphore(name) end
-
-things["several permits"] = {
-  names = function()
-    local name = kinds.all.permit.name()
-    assert(stage.connect():token_semaphore(name):resize(3))
-    stage.undo(function() stage.delete(name .. "-tokenmanybell") end)
-    return { name }
+  work = function(conn, names, _, use)
+    local object = conn:semaphore(names[1])
+    return function() use(object, { timeout = 60, count = 3 }) end
   end,
-  is_used = true, work = counted(3, token_semaphore), rivals = rivals_for(3, token_semaphore),
+  rivals = function(conn, names)
+    return { conn:semaphore(names[1]), conn:semaphore(names[1]), conn:semaphore(names[1]) }
+  end,
+  queue = function(names) return stage.holder(names[1], 2) end,
 }
 
 things["a reentrant mutex in itself, and among several locks"] = {
   names = function() return { gate.name(), gate.name() } end,
-  is_used = true,
   work = function(conn, names, _, use)
     local mutex = conn:mutex(names[1], { reentrant = true, owner = "me" })
     local all = conn:all{ mutex, conn:mutex(names[2]) }
@@ -221,13 +208,21 @@ things["a reentrant mutex in itself, and among several locks"] = {
   queue = function(names) return gate.queue("mutex", names[1]) end,
 }
 
+things["the first lock of a connection"] = {
+  renews = true,
+  names = function() return { gate.name() } end,
+  work = function(conn, names, _, use)
+    local mutex = conn:mutex(names[1])
+    return function() use(mutex, { timeout = 60 }) end
+  end,
+  rivals = function(conn, names) return { conn:mutex(names[1]) } end,
+}
+
 things["a writer that becomes a reader"] = {
   names = function() return { gate.name() } end,
   work = function(conn, names)
     local rwlock = conn:rwlock(names[1])
-    return function()
-      assert(rwlock:with_write({ timeout = 60 }, function(lock) assert(lock:downgrade()) end))
-    end
+    return function() assert(rwlock:with_write({ timeout = 60 }, function(lock) assert(lock:downgrade()) end)) end
   end,
   rivals = function(conn, names) return { conn:rwlock(names[1]):writer() } end,
   queue = function(names) return gate.queue("write", names[1]) end,
@@ -246,20 +241,16 @@ things["an election"] = {
 
 things["a connection with several locks that is closed"] = {
   renews = true,
-  names = function() return { gate.name(), gate.name(), stage.semaphore(1) } end,
+  names = three_names,
   work = function(conn, names)
     return function()
-      conn:all{ conn:mutex(names[1]), conn:rwlock(names[2]):writer(), conn:semaphore(names[3]) }:try_acquire()
+      conn:all(three_rivals(conn, names)):try_acquire()
       conn:close()
     end
   end,
-  rivals = function(conn, names)
-    return { conn:mutex(names[1]), conn:rwlock(names[2]):reader(), conn:semaphore(names[3]) }
-  end,
-  queue = function(names) return stage.holder(names[3], 1) end,
+  rivals = three_rivals,
+  queue = third_queue,
 }
-
--- ---- the walk -------------------------------------------------------------------------------------------------------
 
 local function assert_free(rivals, n)
   local taken = {}
@@ -276,7 +267,7 @@ local function walk(thing, cut, use)
   local names = thing.names()
   local rivals, queue = thing.rivals(stage.connect(), names), thing.queue and thing.queue(names)
   local conn, label, work
-  for n = 1, MANY, cut.is_operated and not SOAKS and 2 or 1 do
+  for n = 1, MANY, cut.is_operated and not SOAKS and 3 or 1 do
     if not conn or cut.renews or thing.renews then
       conn, label = connect(cut)
       work = thing.work(conn, names, cut, use)
@@ -304,3 +295,89 @@ for what, thing in pairs(things) do
     end
   end)
 end
+
+if not coroutine.close then return end
+
+describe("a coroutine that is closed", function()
+  local function close_when(is_there, work)
+    step = yields
+    local thread = coroutine.create(work)
+    until_true(function()
+      assert(coroutine.resume(thread))
+      return is_there()
+    end, SECONDS)
+    assert(coroutine.close(thread))
+    step = function() end
+  end
+
+  for kind, makes in pairs(kinds.all) do
+    it("while it waits for its lock, which others have when it comes free, and not it: " .. kind, function()
+      local name = makes.name()
+      local own, rival = makes.over((connect({})), name), kinds.rival(kind, name)
+      local held, is_told = assert(rival:acquire{ timeout = SECONDS }), false
+      close_when(function() return is_told end, function()
+        own:acquire{ timeout = 60, poll = 0.05, on_wait = function() is_told = true end }
+      end)
+      assert(held:release())
+      for _, one in ipairs{ rival, own } do assert_free({ one }, 0) end
+    end)
+  end
+
+  it("behind the door, on which it waited for a reader, opens it", function()
+    local name = gate.name()
+    local own, other = connect({}):rwlock(name), stage.connect():rwlock(name)
+    local reader, reason = assert(other:try_read()), nil
+    close_when(function()
+      local is_there = reason == "a reader holds the lock"
+      if is_there then stage.fails("busy", stage.connect():rwlock(name):try_read()) end
+      return is_there
+    end, function() own:write{ timeout = 60, on_wait = function(_, why) reason = why end } end)
+    assert_free({ stage.connect():rwlock(name):reader() }, 0)
+    assert(reader:release())
+  end)
+
+  for what, makes in pairs {
+    ["a semaphore"] = { stage.semaphore, function(conn, name) return conn:admin(name, { timeout = 10 }) end },
+    ["a token semaphore"] = { kinds.all.permit.name, function(conn, name) return conn:token_semaphore(name) end },
+  } do
+    it("while it administers " .. what .. " leaves that to others", function()
+      local name, size, n, is_over = makes[1](1), 1, 0
+      local own, other = makes[2]((connect({})), name), makes[2](stage.connect(), name)
+      repeat
+        n = n + 1
+        is_over = close_at(n, function()
+          assert(own:resize(3))
+          assert(own:resize(1))
+        end)
+        step = function() end
+        size = 3 - size
+        until_true(function()
+          local count, message = other:resize(size, { timeout = 10 })
+          if not count and what == "a token semaphore" then other:repair() end -- marks may be there, and no permits yet
+          return count == size, message
+        end, SECONDS)
+      until is_over or n == MANY
+      assert.is_true(is_over)
+      assert.equal(1, other:resize(1))
+    end)
+  end
+
+  local function descriptors()
+    local count = 0
+    for _ in lfs.dir "/proc/self/fd" do count = count + 1 end
+    return count
+  end
+
+  for how, log in pairs { [""] = coroutine.yield,
+    [", also where the log throws at that"] = failing_close(coroutine.yield, "it throws") } do
+    it("while it connects leaves no connection" .. how, function()
+      local before = descriptors()
+      local thread = coroutine.create(function() return amqplocks.connect(nil, { log = log }) end)
+      assert(coroutine.resume(thread))
+      assert.equal("suspended", coroutine.status(thread))
+      assert.is_true(descriptors() > before)
+      coroutine.close(thread)
+      until_true(function() return descriptors() == before end)
+    end)
+  end
+end)

@@ -4,7 +4,7 @@
 -- Waiting that yields, as in event loops, under every Lua, and answers that a coroutine gets late, as others have
 -- computed meanwhile. The connections are those of a world of amqplocks.testing; a call that waits yields to the test.
 -- There verify and downgrade wait, acquire for other clients only, and release does not.
--- spec/broker/loops_spec.lua and spec/broker/closed_coroutine_spec.lua have real brokers.
+-- spec/broker/loops_spec.lua and spec/broker/cut_off_spec.lua have real brokers.
 local failing_close = require "spec.support.failing_close"
 local protected = require "amqplocks.compat.pcall"
 local testing = require "amqplocks.testing"
