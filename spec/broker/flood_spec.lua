@@ -7,30 +7,21 @@ local loops = require "spec.support.loops"
 local process = require "spec.support.process"
 local python = require "spec.support.python"
 local stage = require "spec.support.stage"
-local until_true = require "spec.support.until"
 local url = require "socket.url"
 
--- Starts a program of spec/support, which ends at the end of its input; returns its input and its output.
-local function start(interpreter, ...)
-  local fifo = os.tmpname()
+-- A relay in front of the broker, over TLS with the suite's own certificate. Returns its URL, and a function from the
+-- call of which on it floods its clients.
+local function flooder(is_tls)
+  local parts, tls, fifo = url.parse(os.getenv "AMQP_URL"), os.getenv "BROKER_TLS", os.tmpname()
   assert(os.execute(("rm %s && mkfifo %s"):format(fifo, fifo)))
-  local words = table.concat({ ... }, " ")
-  local output = assert(io.popen(("exec <%s; exec %s spec/support/%s"):format(fifo, interpreter, words)))
+  local output = assert(io.popen(("exec <%s; exec %s spec/support/flooder.py %s %s"):format(fifo, python.with_pika(),
+    parts.port, is_tls and ("%s/server.pem %s/server.key"):format(tls, tls) or "")))
   local input = assert(io.open(fifo, "w"))
   os.remove(fifo)
   stage.undo(function()
     input:close()
     output:close()
   end)
-  return input, output
-end
-
--- A relay in front of the broker, over TLS with the suite's own certificate. Returns its URL, and a function from the
--- call of which on it floods its clients.
-local function flooder(is_tls)
-  local parts, tls = url.parse(os.getenv "AMQP_URL"), os.getenv "BROKER_TLS"
-  local input, output = start(python.with_pika(), "flooder.py", parts.port,
-    is_tls and ("%s/server.pem %s/server.key"):format(tls, tls) or "")
   parts.port, parts.scheme = assert(output:read("*l")), is_tls and "amqps" or "amqp"
   parts.authority, parts.host = nil, "localhost"
   return url.build(parts), function()
@@ -63,15 +54,13 @@ describe("a peer that never pauses", function()
     local this_it = is_tls and tls_it or it
     this_it("keeps no call past its deadline, also while the keeper reads, over " .. name, function()
       local one = flooded(is_tls)
-      for _ = 1, 2 do -- the keeper reads on while the program computes
-        one:run([[
-          local stop = os.clock() + 0.3
-          while os.clock() < stop do end
-          lock:held()
-          return conn:mutex("another"):try_acquire() and "got" or "no"
-        ]])
-      end
-      local got, _, code = one:run([[return conn:mutex("another"):acquire{ timeout = 1 }]])
+      one:run([[ -- the keeper reads on while the program computes
+        local stop = os.clock() + 0.3
+        while os.clock() < stop do end
+        lock:held()
+        return conn:mutex("another"):try_acquire() and "got" or "no"
+      ]])
+      local got, _, code = one:run([[return conn:mutex("another"):acquire{ timeout = 0.5 }]])
       assert.is_nil(got)
       assert.is_true(code == "timeout" or code == "unreachable", code)
       assert.equal("no", one:run([[
@@ -86,41 +75,42 @@ describe("a peer that never pauses", function()
     end)
   end
 
-  -- Before any certificate is seen: no key is needed for that.
-  for how, pause in pairs{ ["without a pause"] = 0, ["now and then"] = 0.2 } do
-    it("does not keep who connects by TLS beyond its timeout with HelloRequests, sent " .. how, function()
-      local one, _, output = process.start(), start("python3", "hello_requests.py", pause)
-      local code, message = one:run([[
+  -- TLS tells clients to ignore these requests. They need no key, as they come before any certificate is seen.
+  it("does not keep who connects by TLS beyond its timeout with HelloRequests", function()
+    for pause, expected in pairs{ [0] = { "tls", "handshake messages without end" },
+      [0.2] = { "unreachable", "did not answer in time" } } do
+      local peer = process.start()
+      local port = peer:run [[
+        socket = require "socket"
+        server = assert(socket.bind("127.0.0.1", 0))
+        return (select(2, server:getsockname()))
+      ]]
+      peer:begin([[
+        local pause, guest = ..., server:accept()
+        guest:receive(1)
+        while guest:send(("\22\3\3\0\4\0\0\0\0"):rep(pause > 0 and 1 or 2000)) do socket.sleep(pause) end
+      ]], pause)
+      local code, message = process.start():run([[
         local _, message, code = require("amqplocks").connect(..., { timeout = 2 })
         return code, message
-      ]], ("amqps://guest:guest@127.0.0.1:%d"):format(output:read("*n")))
-      if pause == 0 then
-        assert.equal("tls", code)
-        assert.matches("handshake messages without end", message)
-      else
-        assert.equal("unreachable", code)
-        assert.matches("did not answer in time", message)
-      end
-    end)
-  end
+      ]], "amqps://guest:guest@127.0.0.1:" .. port)
+      assert.equal(expected[1], code)
+      assert.matches(expected[2], message)
+    end
+  end)
 
   for _, name in ipairs{ "cqueues", "luv" } do
     local loop_it = loops[name].run and it or pending
     loop_it("keeps neither a call past its deadline nor other coroutines from their turns, in " .. name, function()
-      local one, mark, mutex, address, flood = process.start(), os.tmpname(), stage.mutex(), flooder()
-      os.remove(mark)
+      local one, mutex, address, flood = process.start(), stage.mutex(), flooder()
       one:begin([[
-        local name, url, mutex, mark = ...
-        local loop = require("spec.support.loops")[name]
+        local name, url, mutex = ...
+        local loop, socket = require("spec.support.loops")[name], require "socket"
         local turns, is_over, code = 0, false, nil
         loop.run(function()
           local conn = assert(require("amqplocks").connect(url, { heartbeat = 5, timeout = 2, driver = loop.option }))
           local lock = assert(conn:mutex(mutex):try_acquire())
-          assert(io.open(mark .. ".held", "w")):close()
-          loop.until_true(function()
-            local file = io.open(mark)
-            return file and file:close()
-          end)
+          loop.until_true(function() return socket.select({ spec }, nil, 0)[spec] end)
           loop.spawn(function()
             while not is_over do
               loop.sleep(0.01)
@@ -132,12 +122,11 @@ describe("a peer that never pauses", function()
           is_over = true
         end)
         return code, turns
-      ]], name, address, mutex, mark)
-      until_true(function() return os.remove(mark .. ".held") end)
+      ]], name, address, mutex)
+      gate.until_held("mutex", mutex)
       flood()
-      assert(io.open(mark, "w")):close()
+      one:begin "return true"
       local code, turns = one:finish()
-      os.remove(mark)
       assert.is_true(code == "timeout" or code == "unreachable", code)
       assert.is_true(turns > 1, turns)
       gate.until_free("mutex", mutex)

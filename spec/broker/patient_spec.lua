@@ -4,12 +4,9 @@
 -- A patient acquire waits until the broker is there.
 local broker = require "spec.support.broker"
 local kinds = require "spec.support.kinds"
-local loops = require "spec.support.loops"
-local amqplocks = require "amqplocks"
 local program = require "spec.support.program"
 local proxy = require "spec.support.proxy"
 local stage = require "spec.support.stage"
-local until_true = require "spec.support.until"
 
 local operated_it = broker.operated_it(it, pending)
 
@@ -22,13 +19,11 @@ end)
 teardown(program.remove)
 teardown(stage.check)
 
-local KINDS = { "slot", "permit", "mutex", "fast_mutex", "read", "write" }
-
 describe("a patient acquire, where the broker cannot be reached, of a", function()
-  for _, kind in ipairs(KINDS) do
+  for kind, makes in pairs(kinds.all) do
     it(kind .. " has it when the broker is there again", function()
-      local name, between = kinds.all[kind].name(), proxy.start()
-      local lockable = kinds.all[kind].over(stage.connect(between.url), name)
+      local name, between = makes.name(), proxy.start()
+      local lockable = makes.over(stage.connect(between.url), name)
       between:refuse(true)
       between:cut_all()
       local reasons = {}
@@ -45,21 +40,19 @@ describe("a patient acquire, where the broker cannot be reached, of a", function
 end)
 
 describe("an acquire, where the broker cannot be reached,", function()
-  local name, between, mutex
+  local name, between, mutex, lines
 
   before_each(function()
-    name, between = stage.mutex(), proxy.start()
-    mutex = stage.connect(between.url):mutex(name)
+    name, between, lines = stage.mutex(), proxy.start(), {}
+    mutex = stage.connect(between.url, { log = function(level, text) table.insert(lines, level .. " " .. text) end })
+      :mutex(name)
     between:refuse(true)
     between:cut_all()
   end)
 
-  it("fails at once, unless it is patient", function()
+  it("fails at once, unless it is patient, and has time for it", function()
     stage.fails("unreachable", mutex:acquire{ timeout = LONG })
     stage.fails("unreachable", mutex:acquire{ timeout = LONG, patient = false })
-  end)
-
-  it("fails at once if it has no time to be patient", function()
     stage.fails("unreachable", mutex:acquire{ timeout = 0, patient = true })
   end)
 
@@ -69,29 +62,14 @@ describe("an acquire, where the broker cannot be reached,", function()
     assert.matches('"' .. name .. '" was not acquired within ', message, 1, true)
   end)
 
-  it("goes on for ever without a timeout", function()
-    local rounds = 0
+  it("goes on for ever without a timeout, and logs each reason once, however often it has tried", function()
+    local rounds, told = 0, 0
     local lock = stage.take(mutex, { patient = true, on_wait = function()
       rounds = rounds + 1
       if rounds == 3 then between:refuse(false) end
     end })
     assert.is_true(lock:verify() and rounds >= 3)
     assert.is_true(lock:release())
-  end)
-
-  it("tells each reason once, however often it has tried", function()
-    local lines = {}
-    between:refuse(false)
-    local function log(level, text) table.insert(lines, level .. " " .. text) end
-    local conn = stage.connect(between.url, { log = log })
-    between:refuse(true)
-    between:cut_all()
-    local rounds = 0
-    local lock = stage.take(conn:mutex(name), { patient = true, timeout = LONG, on_wait = function()
-      rounds = rounds + 1
-      if rounds == 3 then between:refuse(false) end
-    end })
-    local told = 0
     for _, line in ipairs(lines) do
       if line:find("is not acquired yet: unreachable: ", 1, true) then
         told = told + 1
@@ -99,7 +77,6 @@ describe("an acquire, where the broker cannot be reached,", function()
       end
     end
     assert.equal(1, told, table.concat(lines, "\n"))
-    assert.is_true(lock:release())
   end)
 end)
 
@@ -151,55 +128,6 @@ describe("a patient acquire", function()
   end)
 end)
 
-for _, loop in ipairs(loops) do
-  describe("in " .. loop.name, function()
-    local loop_it = loop.it(it, pending)
-
-    loop_it("a patient acquire has the lock when the broker is there again", function()
-      local name, between = stage.mutex(), proxy.start()
-      local conn = assert(amqplocks.connect(between.url, { driver = loop.option }))
-      between:refuse(true)
-      between:cut_all()
-      local turns, is_over = 0, false
-      loop.together{
-        function()
-          local lock = assert(conn:mutex(name):acquire{ patient = true, timeout = LONG, on_wait = function()
-            if turns > 0 then between:refuse(false) end
-          end })
-          assert(lock:verify())
-          assert(lock:release())
-          is_over = true
-        end,
-        function() -- runs meanwhile
-          repeat
-            loop.sleep(0.01)
-            turns = turns + 1
-          until is_over
-        end,
-      }
-      assert.is_true(conn:close())
-    end)
-
-    loop_it("a patient acquire ends with its connection", function()
-      local name, between = stage.mutex(), proxy.start()
-      local conn = assert(amqplocks.connect(between.url, { driver = loop.option }))
-      between:refuse(true)
-      between:cut_all()
-      local waits, code = false, nil
-      loop.together{
-        function()
-          code = select(3, conn:mutex(name):acquire{ patient = true, on_wait = function() waits = true end })
-        end,
-        function()
-          loop.until_true(function() return waits end)
-          conn:close()
-        end,
-      }
-      assert.equal("closed", code)
-    end)
-  end)
-end
-
 describe("in C, a patient acquire", function()
   local interface
 
@@ -236,6 +164,5 @@ describe("in C, a patient acquire", function()
     local between = proxy.shut()
     local status, output = start(between.url, "give up", stage.mutex()):wait(LONG)
     assert.same({ 0, "given up\n" }, { status, output })
-    until_true(function() return between:count() == 0 end)
   end)
 end)

@@ -33,33 +33,33 @@ describe("a connection's descriptor", function()
     sem = conn:semaphore(name)
   end)
 
-  it("is one for the connection, not inherited by programs, and never waits", function()
-    local fd = conn:pollfd()
-    assert.equal(fd, conn:pollfd())
-    assert.equal("r", conn:events())
-    local flags
-    for line in io.lines("/proc/self/fdinfo/" .. math.floor(fd)) do flags = flags or line:match("^flags:%s*0*(%d+)") end
+  it("is one for the connection, not inherited by programs, silent while nothing is lost, gone with it", function()
+    local fd, flags = conn:pollfd(), nil
+    assert.same({ fd, "r" }, { conn:pollfd(), conn:events() })
+    for text in io.lines("/proc/self/fdinfo/" .. math.floor(fd)) do
+      flags = flags or text:match "^flags:%s*0*(%d+)"
+    end
     assert.equal("2004002", flags) -- octal: O_CLOEXEC, O_NONBLOCK, O_RDWR
-  end)
-
-  it("is silent while locks are taken, kept, verified and released", function()
-    conn:pollfd()
     local lock = stage.take(sem)
     assert.is_nil(conn:timeout()) -- its thread keeps time
-    assert.is_false(is_readable(conn))
-    assert.is_true(lock:verify())
-    assert.is_true(lock:release())
+    assert.is_true(not is_readable(conn) and lock:verify() and lock:release())
     assert.is_false(is_readable(conn, 0.3))
+    lock = stage.take(sem)
+    conn:close()
+    assert.same({}, { conn:pollfd(), conn:timeout(), (lock:held()) or nil })
+    assert.is_nil(io.open("/proc/self/fdinfo/" .. math.floor(fd)))
   end)
 
-  operated_it("is readable when a lock is lost, until the next call that may wait", function()
+  operated_it("is readable when a lock is asked back or lost, until the next call that may wait", function()
     local lock, other = stage.take(sem), stage.take(sem)
+    assert.is_false(is_readable(conn))
+    assert(stage.connect():admin(name):revoke(1))
+    assert.is_true(is_readable(conn, 20) and lock:revoked() and other:verify())
     assert.is_false(is_readable(conn))
     lose(name)
     assert.is_true(is_readable(conn, 20))
     stage.fails("lost", lock:held())
-    assert.is_true(is_readable(conn))
-    assert.is_true(other:verify())
+    assert.is_true(is_readable(conn) and other:verify())
     assert.is_false(is_readable(conn))
     lose(name, 2)
     assert.is_true(is_readable(conn, 20))
@@ -67,32 +67,11 @@ describe("a connection's descriptor", function()
     assert.is_false(is_readable(conn, 0.3))
   end)
 
-  it("is readable when a lock is asked back, until the next call that may wait", function()
-    local lock = stage.take(sem)
-    assert.is_false(is_readable(conn))
-    assert(stage.connect():admin(name):revoke(1))
-    assert.is_true(is_readable(conn, 20))
-    assert.is_true(lock:revoked())
-    assert.is_true(lock:release())
-    assert.is_false(is_readable(conn))
-  end)
-
   operated_it("is readable at once when it is made after the loss", function()
     local lock = stage.take(sem)
     lose(name)
     until_true(function() return not lock:held() end)
     assert.is_true(is_readable(conn))
-    stage.fails("lost", lock:verify())
-    assert.is_false(is_readable(conn))
-  end)
-
-  it("is gone when the connection is closed", function()
-    local lock, fd = stage.take(sem), conn:pollfd()
-    conn:close()
-    assert.is_nil(conn:pollfd())
-    assert.is_nil(conn:timeout())
-    assert.is_nil(io.open("/proc/self/fdinfo/" .. math.floor(fd)))
-    assert.is_false(lock:held())
   end)
 end)
 
@@ -145,42 +124,5 @@ describe("cqueues", function()
     end)
     assert(loop:loop(60))
     assert.same({ 2, 1 }, woken)
-  end)
-end)
-
-describe("the child of a fork", function()
-  local cpath
-
-  setup(function() cpath = process.c_module("fork") end)
-  teardown(process.remove_modules)
-
-  operated_it("has no descriptor, is told nothing, and takes no news from its parent", function()
-    local name = stage.semaphore(1)
-    local parent = process.start{ ASAN_OPTIONS = (os.getenv "ASAN_OPTIONS" or "") .. ":detect_leaks=0" }
-    parent:run([[
-      local cpath, name = ...
-      package.cpath = cpath .. package.cpath
-      fork, socket, told = require "fork", require "socket", 0
-      conn = assert(require("amqplocks").connect(nil, { on_lost = function() told = told + 1 end }))
-      lock = assert(conn:semaphore(name):try_acquire())
-      fd = conn:pollfd()
-      function is_readable(seconds)
-        return socket.select({ { getfd = function() return fd end } }, nil, seconds)[1] ~= nil
-      end
-    ]], cpath, name)
-    lose(name)
-    assert.is_true(parent:run("return is_readable(20)"))
-    assert.equal(0, parent:run([[
-      local pid = fork.fork()
-      if pid > 0 then return fork.wait(pid) end
-      local fine = conn:pollfd() == nil and conn:timeout() == nil and select(3, lock:held()) == "forked"
-        and select(3, lock:verify()) == "forked" and told == 0
-      conn:close()
-      fork.exit(fine and told == 0 and 0 or 1)
-    ]]))
-    assert.is_true(parent:run("return is_readable(0)"))
-    stage.fails("lost", parent:run("return lock:verify()"))
-    assert.is_false(parent:run("return is_readable(0)"))
-    assert.equal(1, parent:run("return told"))
   end)
 end)

@@ -40,42 +40,41 @@ robbed_describe("a holder who was robbed", function ()
     return lock, name
   end
 
+  local function takes_and_leaves(kind, name)
+    local lock = assert(gate.new(other, kind, name):acquire{ timeout = 10 })
+    assert.is_true(gate.held(kind, name))
+    assert(lock:verify() and lock:release())
+  end
+
   for _, kind in ipairs{ "mutex", "write" } do
     describe("of what is for one, " .. kind .. ",", function ()
-      it("is alone, and has a successor when it lets go, who has its own queue", function ()
+      it("is alone, and another process that waits has it, with its own queue, when it lets go", function ()
         local lock, name = robbed(kind)
         assert.is_false(gate.held(kind, name))
         stage.fails("contended", gate.new(other, kind, name):try_acquire())
+        if kind == "write" then stage.fails("contended", gate.new(other, "read", name):try_acquire()) end
         assert.is_true(lock:held())
-        assert(lock:release())
-        local next_lock = assert(gate.new(other, kind, name):try_acquire())
-        assert.is_true(gate.held(kind, name))
-        assert(next_lock:verify())
-        assert(next_lock:release())
-      end)
-
-      it("lets another process in that waits, when it lets go", function ()
-        local lock, name = robbed(kind)
         local waiter = gate.process(kind, name)
         line.join(waiter, nil, true)
         assert(lock:release())
         gate.served(waiter)
-        assert.is_true(waiter:run "return lock:release()")
+        assert.is_true(gate.held(kind, name) and waiter:run "return lock:release()")
       end)
 
-      it("loses it when it asks the broker", function ()
-        local lock, name = robbed(kind)
-        stage.fails("lost", lock:verify())
-        assert.is_false((lock:held()))
-        assert(assert(gate.new(other, kind, name):acquire{ timeout = 10 }):release())
-      end)
-
-      it("loses it when its bolt is deleted, too", function ()
-        local lock, name = robbed(kind)
-        stage.delete(gate.queue(kind, name) .. "-bolt")
-        until_true(function () return not lock:held() end)
-        stage.fails("lost", lock:release())
-        assert(assert(gate.new(other, kind, name):acquire{ timeout = 10 }):release())
+      it("loses it when it asks the broker, would be a reader, or its bolt is deleted, too", function ()
+        for _, act in ipairs{ "verify", "downgrade", "delete" } do
+          local lock, name = robbed(kind)
+          if act == "delete" then
+            stage.delete(gate.queue(kind, name) .. "-bolt")
+            until_true(function () return not lock:held() end)
+            stage.fails("lost", lock:release())
+          elseif act == "verify" or kind == "write" then
+            stage.fails("lost", lock[act](lock))
+            assert.is_false((lock:held()))
+          end
+          lock:release()
+          takes_and_leaves(kind, name)
+        end
       end)
     end)
   end
@@ -86,102 +85,66 @@ robbed_describe("a holder who was robbed", function ()
     stage.delete(gate.queue("mutex", name) .. "-bolt")
     assert.is_true(lock:verify())
     assert(lock:release())
-    assert(assert(gate.new(other, "mutex", name):try_acquire()):release())
+    takes_and_leaves("mutex", name)
   end)
 
-  it("of the door keeps readers out", function ()
-    local lock, name = robbed "write"
-    stage.fails("contended", gate.new(other, "read", name):try_acquire())
-    assert(lock:release())
-    assert(assert(gate.new(other, "read", name):acquire{ timeout = 10 }):release())
-  end)
-
-  it("of the door does not become a reader", function ()
-    local lock, name = robbed "write"
-    stage.fails("lost", lock:downgrade())
-    assert.is_false((lock:held()))
-    assert(assert(gate.new(other, "write", name):acquire{ timeout = 10 }):release())
-  end)
-
-  for _, strategy in ipairs{ "ascending", "last", "random" } do
-    it("of a slot keeps nobody from the others, whose strategy is " .. strategy, function ()
-      local lock, name = robbed "slot"
-      local semaphore, slots = other:semaphore(name, { strategy = strategy }), {}
-      for i = 1, 2 do
-        local one = assert(semaphore:try_acquire())
-        slots[one.slot] = one
-        if i == 1 then assert(one:release()) end
-      end
-      assert.is_nil(slots[lock.slot])
-      assert.is_true(lock:held())
-    end)
-  end
-
-  it("of a slot is waited for by administrators, and cannot be asked to let go", function ()
+  it("of a slot keeps nobody from the others, whatever the strategy", function ()
     local lock, name = robbed "slot"
-    local admin = other:admin(name)
-    stage.times_out(function (seconds) return admin:wait_released({ 1, 2, 3 }, { timeout = seconds }) end,
-      function (message) return message:find "slot 1$" end)
-    stage.fails("unavailable", admin:revoke(1))
-    stage.fails("timeout", admin:revoke(1, { wait = 0.5 }))
-    assert.is_false(lock:revoked())
+    for _, strategy in ipairs{ "ascending", "last", "random" } do
+      local one = assert(other:semaphore(name, { strategy = strategy }):try_acquire())
+      assert.is_true(one.slot ~= lock.slot and one:release())
+    end
     assert.is_true(lock:held())
-    assert(lock:release())
-    assert.is_true(admin:wait_released({ 1, 2, 3 }, { timeout = 10 }))
-    stage.fails("not_held", admin:revoke(1))
   end)
 
-  it("of a slot is waited for under a policy that rejects what is published: its bolt's own arguments win", function ()
+  -- Under a policy that rejects what is published: its bolt's own arguments win.
+  it("of a slot is waited for by administrators, and cannot be asked to let go", function ()
     broker.suite:set_policy("/", "rejecting", "[-]bolt$", '{"overflow":"reject-publish","max-length":0}')
     stage.undo(function () broker.suite:clear_policy("/", "rejecting") end)
     local lock, name = robbed "slot"
     local admin = other:admin(name)
     assert.equal("present", stage.client():probe(stage.holder(name, 1) .. "-bolt"))
-    stage.times_out(function (seconds) return admin:wait_released({ 1 }, { timeout = seconds }) end,
+    stage.times_out(function (seconds) return admin:wait_released({ 1, 2, 3 }, { timeout = seconds }) end,
       function (message) return message:find "slot 1$" end)
+    stage.fails("unavailable", admin:revoke(1))
+    stage.fails("timeout", admin:revoke(1, { wait = 0.5 }))
+    assert.is_true(not lock:revoked() and lock:held())
     assert(lock:release())
-    assert.is_true(admin:wait_released({ 1 }, { timeout = 10 }))
+    assert.is_true(admin:wait_released({ 1, 2, 3 }, { timeout = 10 }))
+    stage.fails("not_held", admin:revoke(1))
   end)
 
   -- What administrators of it change under its mutex, and what keeps a removal waiting while it is suspended.
-  local administered = {
+  for _, kind in ipairs{
     { name = "semaphore", of = "admin", mutex = "-admin", queue = "-3-A" },
     { name = "token semaphore", of = "token_semaphore", mutex = "-tokenadmin", queue = ".semaphore" },
-  }
-  for _, kind in ipairs(administered) do
-    describe("of the mutex of a " .. kind.name .. "'s administrators", function ()
-      local name, first, second
-
-      -- The first of two has the mutex, is kept waiting, and is robbed.
-      before_each(function ()
-        name = stage.name()
-        second, first = other[kind.of](other, name), stage.process(name)
-        assert.equal(3, second:create(3))
+  } do
+    it("of the mutex of a " .. kind.name .. "'s administrators is the only one at work, and is told: lost", function ()
+      local name, witness = stage.name(), stage.client()
+      local second, first = other[kind.of](other, name), stage.process(name)
+      assert.equal(3, second:create(3))
+      stage.undo(function () pcall(broker.suite.resume_queue, broker.suite, name .. kind.queue) end)
+      for _, loses in ipairs{ false, true } do
+        -- The first of two has the mutex, is kept waiting, and is robbed.
         broker.suite:suspend_queue(name .. kind.queue)
-        stage.undo(function () pcall(broker.suite.resume_queue, broker.suite, name .. kind.queue) end)
         first:begin("return conn:" .. kind.of .. "(...):remove(1, { timeout = 60 })", name)
-        local witness = stage.client()
         until_true(function () return witness:locked(name .. kind.mutex) end)
         broker.suite:rob_queue(name .. kind.mutex)
-      end)
-
-      it("is the only one at work", function ()
-        stage.times_out(function (seconds) return second:add(1, { timeout = seconds }) end,
-          function (message) return message:find "another administrator was at work" end)
-        assert.is_false(first:finished())
-        broker.suite:resume_queue(name .. kind.queue)
-        assert.equal(2, first:finish())
-        assert.equal(3, second:add(1, { timeout = 10 }))
-        assert(second:destroy())
-      end)
-
-      it("is told when its bolt is deleted, too: lost", function ()
-        stage.delete(name .. kind.mutex .. "-bolt")
-        until_true(function () return first:finished() end)
-        stage.fails("lost", first:finish())
-        broker.suite:resume_queue(name .. kind.queue)
-        assert(second:destroy{ timeout = 10 })
-      end)
+        if loses then
+          stage.delete(name .. kind.mutex .. "-bolt")
+          until_true(function () return first:finished() end)
+          stage.fails("lost", first:finish())
+          broker.suite:resume_queue(name .. kind.queue)
+        else
+          stage.times_out(function (seconds) return second:add(1, { timeout = seconds }) end,
+            function (message) return message:find "another administrator was at work" end)
+          assert.is_false(first:finished())
+          broker.suite:resume_queue(name .. kind.queue)
+          assert.equal(2, first:finish())
+          assert.equal(3, second:add(1, { timeout = 10 }))
+        end
+      end
+      assert(second:destroy{ timeout = 10 })
     end)
   end
 end)

@@ -14,26 +14,12 @@ local witness = require "spec.support.witness"
 
 local soak = os.getenv "AMQPLOCKS_SOAK"
 
-local PROCESSES = 10 -- at once
+local PROCESSES = soak and 10 or 6 -- at once
 
 setup(witness.build)
 teardown(process.remove_modules)
 after_each(stage.clear)
 teardown(stage.check)
-
--- Processes with a lock each, the i-th that of slot i.
-local function holders(name)
-  local all = {}
-  for i = 1, PROCESSES do
-    all[i] = witness.start()
-    assert.equal(i, all[i]:run([[
-      conn = assert(require("amqplocks").connect(nil, { heartbeat = 1 }))
-      locks = { assert(conn:semaphore((...)):try_acquire()) }
-      return locks[1].slot
-    ]], name))
-  end
-  return all
-end
 
 local function until_stopped(one)
   until_true(function() return one:state() == "T" end)
@@ -46,69 +32,48 @@ local function stop(one)
   return witness.now()
 end
 
--- Runs a test's body once, or many times in soak; each leaves no process behind.
-local function repeatedly(fn)
+-- Some shorter than the broker's patience, some longer, the last one until another has it. They look all the time, so
+-- that they do before any other thread of theirs can have found out.
+it("a process that is stopped for any time is not told that it holds what another has, and is certain again of what it "
+  .. "kept", function()
   for _ = 1, soak and 10 or 1 do
-    fn(stage.semaphore(PROCESSES))
+    local name, rival, all, stopped = stage.semaphore(PROCESSES), witness.start(), {}, {}
+    for i = 1, PROCESSES do
+      all[i] = witness.start()
+      assert.equal(i, all[i]:run([[
+        conn = assert(require("amqplocks").connect(nil, { heartbeat = 1 }))
+        locks = { assert(conn:semaphore((...)):try_acquire()) }
+        return locks[1].slot
+      ]], name))
+    end
+    witness.take(rival, name)
+    for i, holder in ipairs(all) do
+      witness.watch(holder)
+      stopped[i] = stop(holder)
+    end
+    for i, holder in ipairs(all) do
+      socket.sleep(math.max(0, stopped[i] + 1.5 + 1.5 * i / PROCESSES - witness.now()))
+      if i == PROCESSES then until_true(function() return witness.has(rival, i) end) end
+      holder:signal("CONT")
+    end
+    local seen = {}
+    for i, holder in ipairs(all) do
+      seen[i] = witness.seen(holder)[1]
+      local kept, held = holder:run("return (locks[1]:verify()), (locks[1]:held())")
+      assert.equal(kept or false, held)
+      seen[i].kept = kept
+      if not kept then until_true(function() return witness.has(rival, i) end) end
+      assert.is_true(stage.held(name, i))
+    end
+    local taken = witness.taken(rival)
+    for i = 1, PROCESSES do
+      assert.equal(not seen[i].kept, taken[i] ~= nil)
+      if taken[i] then assert.not_equal("after", (witness.verdict(seen[i], taken[i]))) end
+    end
+    local last = seen[PROCESSES]
+    assert.is_true(not last.kept and (last.code == "suspect" or last.code == "lost"), last.code)
     process.clear()
   end
-end
-
-describe("a process that is stopped while it holds a lock", function()
-  -- The odd ones look all the time, so that they do before any other thread of theirs can have found out; the even ones
-  -- are asked meanwhile.
-  it("until another has it, is told so by the very first look", function()
-    repeatedly(function(name)
-      local all, rival, stopped = holders(name), witness.start(), {}
-      witness.take(rival, name, PROCESSES)
-      for i, holder in ipairs(all) do
-        if i % 2 == 1 then witness.watch(holder) end
-        stopped[i] = stop(holder)
-        if i % 2 == 0 then holder:begin("return locks[1]:held()") end
-      end
-      witness.taken(rival)
-      for i, holder in ipairs(all) do
-        local continued, held, seen, _ = witness.now(), false, {}, nil
-        holder:signal("CONT")
-        if i % 2 == 1 then seen = witness.seen(holder)[1] else held, _, seen.code = holder:finish() end
-        assert.is_false(held)
-        assert.is_true(seen.code == "suspect" or seen.code == "lost", seen.code)
-        if i % 2 == 1 then assert.is_true(seen.held < stopped[i] and seen.denied > continued) end
-        stage.fails("lost", holder:run("return locks[1]:verify()"))
-      end
-    end)
-  end)
-
-  -- Some shorter than the broker's patience, some longer, most about as long.
-  it("for any time, is not told that it holds what another has, and is certain again of what it kept", function()
-    repeatedly(function(name)
-      local all, rival, stopped = holders(name), witness.start(), {}
-      witness.take(rival, name)
-      for i, holder in ipairs(all) do
-        witness.watch(holder)
-        stopped[i] = stop(holder)
-      end
-      for i, holder in ipairs(all) do
-        local seconds = 1.5 + 1.5 * i / PROCESSES
-        socket.sleep(math.max(0, stopped[i] + seconds - witness.now()))
-        holder:signal("CONT")
-      end
-      local seen = {}
-      for i, holder in ipairs(all) do
-        seen[i] = witness.seen(holder)[1]
-        local kept, held = holder:run("return (locks[1]:verify()), (locks[1]:held())")
-        assert.equal(kept or false, held)
-        seen[i].kept = kept
-        if not seen[i].kept then until_true(function() return witness.has(rival, i) end) end
-        assert.is_true(stage.held(name, i))
-      end
-      local taken = witness.taken(rival)
-      for i = 1, PROCESSES do
-        assert.equal(not seen[i].kept, taken[i] ~= nil)
-        if taken[i] then assert.not_equal("after", (witness.verdict(seen[i], taken[i]))) end
-      end
-    end)
-  end)
 end)
 
 describe("a process that is stopped while it takes a lock", function()
@@ -137,33 +102,26 @@ describe("a process that is stopped while it takes a lock", function()
     assert.is_true(rival:verify())
   end)
 
-  -- Where it stops once there is the file of that name: between its look at the clock and its look at the socket, where
-  -- the permit lies in the end; or in the middle of the permit's frames.
-  for variable, mode in pairs{ STOP_BEFORE_READING = "pass", STOP_WHILE_READING = "short" } do
-    it("does not work with a permit that another has by the time it reads: " .. variable, function()
-      local name, between, file = permits.name(), proxy.start(), os.tmpname()
-      os.remove(file)
-      assert.equal(1, stage.connect():token_semaphore(name):create(1))
-      local lock = stage.take(stage.connect():token_semaphore(name))
-      local one = process.start{ [variable] = file,
-        LD_PRELOAD = process.c_module("stop"):match("^(.*)%?%.so;") .. "stop.so" }
-      one:run([[
-        conn = assert(require("amqplocks").connect((...), { heartbeat = 1 }))
-        called = false
-      ]], between.url)
-      one:begin([[
-        return conn:token_semaphore(...):with({ timeout = 20 }, function() called = true end)
-      ]], name)
-      line.until_at(name, 0, 2, permits.permits(name))
-      between:switch("down", mode, 1)
-      assert(io.open(file, "w")):close()
-      if mode == "pass" then until_stopped(one) end
-      assert(lock:release())
-      until_stopped(one)
-      between:switch("down", "pass", 1)
-      local rival = permits.taker(name):served()
-      continue(one)
-      assert.is_true(rival:holds())
-    end)
-  end
+  -- It stops once there is the file of that name, between its look at the clock and its look at the socket, where the
+  -- permit lies in the end.
+  it("does not work with a permit that another has by the time it reads", function()
+    local name, between, file = permits.name(), proxy.start(), os.tmpname()
+    os.remove(file)
+    assert.equal(1, stage.connect():token_semaphore(name):create(1))
+    local lock = stage.take(stage.connect():token_semaphore(name))
+    local one = process.start{ STOP_BEFORE_READING = file,
+      LD_PRELOAD = process.c_module("stop"):match("^(.*)%?%.so;") .. "stop.so" }
+    one:run([[
+      conn = assert(require("amqplocks").connect((...), { heartbeat = 1 }))
+      called = false
+    ]], between.url)
+    one:begin("return conn:token_semaphore(...):with({ timeout = 20 }, function() called = true end)", name)
+    line.until_at(name, 0, 2, permits.permits(name))
+    assert(io.open(file, "w")):close()
+    until_stopped(one)
+    assert(lock:release())
+    local rival = permits.taker(name):served()
+    continue(one)
+    assert.is_true(rival:holds())
+  end)
 end)

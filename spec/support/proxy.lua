@@ -25,15 +25,9 @@ local proxy = {}
 proxy.__index = proxy
 
 local function start(host, is_shut, ...)
-  local addresses, targets = { (...) or os.getenv "AMQP_URL", select(2, ...) }, {}
-  for _, address in ipairs(addresses) do
-    local parts = url.parse(address)
-    table.insert(targets, parts.host)
-    table.insert(targets, tonumber(parts.port) or 5672)
-  end
-  local parts, server = url.parse(addresses[1]), process.start()
-  server:begin("require('spec.support.programs.proxy').serve(spec, ...)", host,
-    is_shut, values.unpack(targets))
+  local targets, server = { (...) or os.getenv "AMQP_URL", select(2, ...) }, process.start()
+  local parts = url.parse(targets[1])
+  server:begin("require('spec.support.programs.proxy').serve(spec, ...)", host, is_shut, values.unpack(targets))
   local port = server:finish()
   parts.host, parts.port, parts.authority = host, ("%d"):format(port), nil
   return setmetatable({ server = server, url = url.build(parts) }, proxy)
@@ -55,8 +49,7 @@ end
 
 --- Sets the mode of a direction, "up" to the broker or "down" from it: it can "pass", "hold" or "drop" bytes. This
 -- applies to one connection, or to all current and future ones, or ("new") to future ones. "endless": it passes bytes,
--- but not the end of the connection; "trickle": it passes a few bytes at a time, a thousand a second; "short": it
--- passes all but the last bytes of the next message's header, and holds these and everything after them.
+-- but not the end of the connection; "trickle": it passes a few bytes at a time, a thousand a second.
 function proxy:switch(direction, mode, index)
   tell(self, "switch", index == "new" and -1 or index or 0, direction, mode)
 end

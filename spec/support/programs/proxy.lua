@@ -3,13 +3,12 @@
 
 --- The proxy of spec/support/proxy.lua: the code that runs in its own process.
 local socket = require "socket"
+local url = require "socket.url"
 local values = require "spec.support.programs.values"
 
 local proxy = {}
 
 local HEADER, METHOD, HEARTBEAT = "AMQP", 1, 8
-local LACKING = 4 -- bytes
-local DELIVER = { class = 60, method = 60 }
 local TRICKLE, TICK = 20, 0.02 -- bytes, each so many seconds
 
 -- The length and the kind of the first frame of some bytes; nil if the frame is not complete.
@@ -58,12 +57,6 @@ local function let(self, index, direction, frames)
   end
 end
 
-local function kept(self)
-  local bytes = 0
-  for _, pair in ipairs(self.pairs) do bytes = bytes + #pair.kept.up + #pair.kept.down end
-  return bytes
-end
-
 local function switch(self, index, direction, mode)
   for i, pair in ipairs(self.pairs) do
     if index == 0 or index == i then
@@ -91,7 +84,7 @@ local function open(self)
   local client = assert(self.server:accept())
   if self.refuses then return client:close() end
   local address = self.addresses[#self.pairs % #self.addresses + 1]
-  local broker = socket.connect(address.host, address.port)
+  local broker = socket.connect(address.host, address.port or 5672)
   if not broker then return client:close() end -- as if no broker listened
   for _, one in ipairs{ client, broker } do
     one:settimeout(0)
@@ -132,22 +125,6 @@ local function method_at(wanted, bytes)
   end
 end
 
--- The position of the last byte that passes, if these bytes contain the method at which the connection is to end.
--- `rest`: the beginning of a frame that arrived before them.
-local function last_before(ending, rest, bytes)
-  local at, behind = method_at(ending, rest .. bytes)
-  return at and math.max((ending.arrives and behind or at) - #rest - 1, 0)
-end
-
-local function end_line(self, pair, to, bytes)
-  send(to, bytes)
-  if self.ending.cuts then
-    pair.client:close()
-    pair.broker:close()
-  end
-  pair.up, pair.down, self.ending = "drop", "drop", nil
-end
-
 -- For a queue.declare whose fields begin here: after a number and the name come the bits passive, durable, exclusive.
 local function is_exclusive(bytes, fields)
   local bits = bytes:byte(fields + 3 + bytes:byte(fields + 2))
@@ -168,17 +145,6 @@ local function trickle(self)
   end
 end
 
--- Of a delivered message the end of its header is held, and everything after it.
-local function pass_short(pair, direction, to, bytes)
-  local all = pair.kept[direction] .. bytes
-  local at, header = method_at(DELIVER, all)
-  local size = header and frame_at(all:sub(header))
-  local stop = size and header + size - 1 - LACKING or at and at - 1 or #all
-  if size then pair[direction] = "hold" end
-  send(to, all:sub(1, stop))
-  pair.kept[direction] = all:sub(stop + 1)
-end
-
 -- One direction of a connection. If the other direction was cut, or the notice of its end is to be lost, this one stays
 -- open and silent. If the peer closed the other one, this one is closed, too.
 local function carry(self, pair, direction)
@@ -188,16 +154,26 @@ local function carry(self, pair, direction)
   bytes = bytes or partial
   local mode = (pair.broker_cut or pair.client_cut) and "drop" or pair[direction]
   local ending = mode == "pass" and self.ending and self.ending.direction == direction and self.ending
-  local last = ending and last_before(ending, pair.rest[direction], bytes)
+  local last -- of the bytes that pass, if they contain the method at which the connection is to end
+  if ending then
+    local at, behind = method_at(ending, pair.rest[direction] .. bytes)
+    last = at and math.max((ending.arrives and behind or at) - #pair.rest[direction] - 1, 0)
+  end
   count(pair, direction, bytes)
-  if last then return end_line(self, pair, to, bytes:sub(1, last)) end
+  if last then
+    send(to, bytes:sub(1, last))
+    if ending.cuts then
+      pair.client:close()
+      pair.broker:close()
+    end
+    pair.up, pair.down, self.ending = "drop", "drop", nil
+    return
+  end
   if mode == "trickle" then
     pair.kept[direction] = pair.kept[direction] .. bytes
   elseif mode == "some" then
     pair.kept[direction] = pair.kept[direction] .. bytes
     pass_some(self, pair, direction, to)
-  elseif mode == "short" then
-    pass_short(pair, direction, to, bytes)
   elseif mode == "pass" or mode == "endless" then
     send(to, bytes)
   end
@@ -224,44 +200,44 @@ local function readable(self, spec)
   return socket.select(list, nil, trickles and TICK or nil), jobs, trickles
 end
 
+local acts = {
+  switch = switch, let = let, cut = cut,
+  ["lose nothing"] = function(self) self.ending = nil end,
+  ["cut claiming"] = function(self) self.ending = CLAIMED end,
+  lose = function(self, class, method, cuts)
+    self.ending = { direction = "down", class = class, method = method, cuts = cuts }
+  end,
+  refuse = function(self, is_on) self.refuses = is_on end,
+  open = function(self)
+    assert(self.server:listen(32))
+    self.is_shut = false
+  end,
+}
+
 local function obey(self, spec)
   local message = values.receive(spec)
   if not message then return false end
-  if message[1] == "switch" then switch(self, message[2], message[3], message[4]) end
-  if message[1] == "let" then let(self, message[2], message[3], message[4]) end
-  if message[1] == "cut" then cut(self, message[2], message[3]) end
-  if message[1] == "lose nothing" then self.ending = nil end
-  if message[1] == "lose" then
-    self.ending = { direction = "down", class = message[2], method = message[3], cuts = message[4] }
-  end
-  if message[1] == "refuse" then self.refuses = message[2] end
-  if message[1] == "open" then
-    assert(self.server:listen(32))
-    self.is_shut = false
-  end
-  if message[1] == "cut claiming" then self.ending = CLAIMED end
-  local frames, heartbeats = 0, 0
+  if acts[message[1]] then acts[message[1]](self, values.unpack(message, 2, 4)) end
+  local frames, heartbeats, kept = 0, 0, 0
   for _, pair in ipairs(self.pairs) do
+    kept = kept + #pair.kept.up + #pair.kept.down
     for _, counts in pairs(pair.counts) do
       frames, heartbeats = frames + counts.frames, heartbeats + counts.heartbeats
     end
   end
-  spec:send(values.message(#self.pairs, frames, heartbeats, kept(self)))
+  spec:send(values.message(#self.pairs, frames, heartbeats, kept))
   return true
 end
 
 --- Listens at the address `host`, and sends its port to the spec. Then runs until the spec closes its connection.
--- Connections lead to these hosts and ports in turn. `is_shut`: the port is taken, and refuses connections until
+-- Connections lead to these URLs' hosts and ports in turn. `is_shut`: the port is taken, and refuses connections until
 -- "open".
 function proxy.serve(spec, host, is_shut, ...)
   local self = { server = assert(socket.tcp()), addresses = {}, pairs = {}, is_shut = is_shut,
     modes = { up = "pass", down = "pass" }, allowed = {} }
   assert(self.server:bind(host, 0))
   if not is_shut then assert(self.server:listen(32)) end
-  for i = 1, select("#", ...), 2 do
-    local target, port = select(i, ...)
-    table.insert(self.addresses, { host = target, port = port })
-  end
+  for _, address in ipairs{ ... } do table.insert(self.addresses, url.parse(address)) end
   local _, own = self.server:getsockname()
   spec:send(values.message(own))
   while true do

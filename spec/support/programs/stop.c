@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 // SPDX-FileCopyrightText: the amqp-locks authors
 
-// To be preloaded (LD_PRELOAD): a process that stops itself, as by SIGSTOP, as soon as a file with one of these names
-// exists, which it removes:
-//   $STOP_BEFORE_READING: after it has read the clock, before it polls a socket that was empty until then;
-//   $STOP_WHILE_READING: after it has read something, when it reads on without polling again.
+// To be preloaded (LD_PRELOAD): a process that stops itself, as by SIGSTOP, as soon as the file $STOP_BEFORE_READING
+// exists, which it removes: after it has read the clock, before it polls a socket that was empty until then.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -16,15 +14,11 @@
 
 static _Thread_local bool reads_on;
 
-static void stop_if(const char *variable) {
-  const char *file = getenv(variable);
-  if (file && unlink(file) == 0) kill(getpid(), SIGSTOP);
-}
-
 ssize_t recv(int socket, void *bytes, size_t size, int flags) {
   static ssize_t (*real)(int, void *, size_t, int);
   if (!real) real = (ssize_t (*)(int, void *, size_t, int))dlsym(RTLD_NEXT, "recv");
-  stop_if(reads_on ? "STOP_WHILE_READING" : "STOP_BEFORE_READING");
+  const char *file = getenv("STOP_BEFORE_READING");
+  if (!reads_on && file && unlink(file) == 0) kill(getpid(), SIGSTOP);
   ssize_t count = real(socket, bytes, size, flags);
   reads_on = count > 0;
   return count;
