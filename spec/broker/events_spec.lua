@@ -5,11 +5,11 @@
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local gate = require "spec.support.gate"
+local kinds = require "spec.support.kinds"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
 local operated_it = broker.operated_it(it, pending)
-local STEPS = os.getenv "AMQPLOCKS_SOAK" and 500 or 80
 
 -- A connection with a listener, and the list of its events.
 local function listened(options)
@@ -29,19 +29,11 @@ local function told(list, ...)
   return texts
 end
 
+-- Those of `what`; without the events of connections if there is no such argument.
 local function only(list, what)
   local some = {}
   for _, event in ipairs(list) do
-    if event.what == what then table.insert(some, event) end
-  end
-  return some
-end
-
--- Without the events of connections.
-local function of_locks(list)
-  local some = {}
-  for _, event in ipairs(list) do
-    if not event.link then table.insert(some, event) end
+    if event.what == what or not what and not event.link then table.insert(some, event) end
   end
   return some
 end
@@ -52,33 +44,17 @@ teardown(stage.check)
 describe("events", function()
   it("tell of each kind of lock that it was acquired and released", function()
     local conn, list = listened()
-    local name, semaphore, permits, fast = gate.name(), stage.semaphore(1), stage.name(), stage.name()
-    assert(conn:token_semaphore(permits):create(1))
-    stage.undo(function() assert(stage.connect():token_semaphore(permits):destroy()) end)
-    stage.undo(function() client.shared():delete(fast .. "-fastmutex") end)
-    local before = os.time()
-    for _, take in ipairs{
-      function() return conn:mutex(name):try_acquire() end,
-      function() return conn:semaphore(semaphore):acquire{ timeout = 60 } end,
-      function() return conn:token_semaphore(permits):acquire{ timeout = 60 } end,
-      function() return conn:rwlock(name):read() end,
-      function() return conn:rwlock(name):try_write() end,
-      function() return conn:fast_mutex(fast):acquire() end,
-    } do
-      assert(take()):release()
+    local before, expected = os.time(), {}
+    for kind, makes in pairs(kinds.all) do
+      assert(makes.over(conn, makes.name()):acquire{ timeout = 60 }):release()
+      table.insert(expected, "acquired " .. kind)
+      table.insert(expected, "released " .. kind)
     end
-    local kinds = {}
-    for _, kind in ipairs{ "mutex", "slot", "permit", "read", "write", "fast_mutex" } do
-      table.insert(kinds, "acquired " .. kind)
-      table.insert(kinds, "released " .. kind)
-    end
-    assert.same(kinds, told(of_locks(list), "kind"))
-    for _, event in ipairs(of_locks(list)) do
+    assert.same(expected, told(only(list), "kind"))
+    for _, event in ipairs(only(list)) do
       assert.is_true(stage.is_since(before, event.at) and #event.ticket == 16)
       assert.is_true((event.waited or event.held) >= 0)
     end
-    local slot = only(list, "acquired")[2]
-    assert.same({ semaphore, 1 }, { slot.name, slot.slot })
     assert.same({ 6, 0 }, { conn:stats().acquired, conn:stats().held })
   end)
 
@@ -90,12 +66,12 @@ describe("events", function()
     conn:mutex(name):acquire{ timeout = 0.1 }
     pcall(function() conn:mutex(name):acquire{ on_wait = function() error "enough" end } end)
     assert.same({ "failed busy nil", "waiting nil nil", "failed timeout true", "waiting nil nil",
-      "failed abandoned true" }, told(of_locks(list), "code", "in_line"))
+      "failed abandoned true" }, told(only(list), "code", "in_line"))
     assert.same({ "mutex", name }, { list[#list].kind, list[#list].name })
     assert.same({ busy = 1, timeout = 1, closed = 1 }, conn:stats().failed)
     assert.equal(0, conn:stats().waiting)
     assert.error_matches(function() conn:mutex(name):acquire{ bad = 1 } end, "unknown option")
-    assert.equal(5, #of_locks(list)) -- a programming error is none
+    assert.equal(5, #only(list)) -- a programming error is none
   end)
 
   it("tell of each part of several locks", function()
@@ -105,13 +81,13 @@ describe("events", function()
     assert(conn:semaphore(semaphore):acquire{ count = 2 }):release()
     assert.equal(4, #only(list, "acquired"))
     assert.equal(4, #only(list, "released"))
-    assert.equal(8, #of_locks(list))
+    assert.equal(8, #only(list))
     assert.equal(4, conn:stats().acquired)
     local mutex = conn:mutex(a, { reentrant = true })
     local first, second = assert(mutex:acquire()), assert(mutex:acquire())
     first:release()
     second:release()
-    assert.equal(10, #of_locks(list)) -- another entry is none
+    assert.equal(10, #only(list)) -- another entry is none
   end)
 
   it("tell the end of a lock once: of one that is collected, downgraded, or left to the connection", function()
@@ -144,13 +120,13 @@ describe("events", function()
     broker.suite:close_connection(label .. " holder")
     stage.fails("lost", lock:verify())
     lock:release()
-    assert.same({ "acquired", "lost" }, told(of_locks(list)))
+    assert.same({ "acquired", "lost" }, told(only(list)))
     conn:on_lost(function() lost = lost + 1 end)
     lock = assert(conn:mutex(name):acquire{ timeout = 10 })
     broker.suite:close_connection(label .. " holder")
     stage.fails("lost", lock:verify())
     stage.fails("lost", lock:release())
-    assert.same({ "acquired", "lost", "acquired", "lost" }, told(of_locks(list)))
+    assert.same({ "acquired", "lost", "acquired", "lost" }, told(only(list)))
     assert.equal(1, lost)
     assert(conn:mutex(name):acquire{ timeout = 10 }):release()
     local links = {}
@@ -169,7 +145,7 @@ describe("events", function()
     until_true(function() return lock:revoked() end)
     lock:verify()
     lock:verify()
-    assert.same({ "acquired", "revoked" }, told(of_locks(list)))
+    assert.same({ "acquired", "revoked" }, told(only(list)))
     local semaphore = conn:semaphore(stage.semaphore(1))
     assert(semaphore:acquire()):release() -- opens the connection that publishes
     stage.alarm()
@@ -208,73 +184,5 @@ describe("events", function()
     assert(conn:mutex(name):try_acquire()):release()
     table.sort(texts)
     assert.same({ "acquired a", "acquired b", "released a", "released b" }, texts)
-  end)
-end)
-
-describe("events and statistics", function()
-  -- A walk of acquires, releases, lost and collected locks. After each step, three agree on how many are held: the
-  -- events, the statistics, and another client that looks at the queues.
-  operated_it("agree with what another client sees, whatever becomes of the locks", function()
-    local label = client.unique "walker"
-    local conn, list = listened{ name = label, heartbeat = 5 }
-    local names, held, semaphore = {}, {}, stage.semaphore(3)
-    for i = 1, 4 do names[i] = gate.name() end
-    local random = 7
-    local function draw(n)
-      random = (random * 1103515245 + 12345) % 2147483648
-      return math.floor(random / 65536) % n + 1
-    end
-    local function seen()
-      local count = 0
-      for _, name in ipairs(names) do count = count + (gate.held("mutex", name) and 1 or 0) end
-      for slot = 1, 3 do count = count + (stage.held(semaphore, slot) and 1 or 0) end
-      return count
-    end
-    local acts = {
-      function() table.insert(held, (conn:mutex(names[draw(4)]):try_acquire())) end,
-      function() table.insert(held, (conn:semaphore(semaphore):acquire{ timeout = 2 })) end,
-      function() table.insert(held, (conn:semaphore(semaphore):acquire{ timeout = 0.1, count = 2 })) end,
-      function()
-        local one = table.remove(held, draw(math.max(1, #held)))
-        if one then one:release() end
-      end,
-      function()
-        table.remove(held, draw(math.max(1, #held)))
-        for _ = 1, 2 do collectgarbage() end
-      end,
-      function()
-        if draw(4) > 1 then return end
-        broker.suite:close_connection(label .. " holder")
-        until_true(function() return conn._session:state "holder" ~= "open" end)
-      end,
-    }
-    for step = 1, STEPS do
-      acts[draw(#acts)]()
-      conn:mutex(names[1]):acquire{ timeout = 0.01 } -- a call that tells; whatever it returns is collected, or is held
-      for _ = 1, 2 do collectgarbage() end
-      until_true(function()
-        local now, stats = seen(), conn:stats()
-        conn._driver.events._swept = 0 -- collected locks are searched for once a second
-        conn:rwlock(names[1]):try_read() -- tells
-        for _ = 1, 2 do collectgarbage() end
-        local open = #only(list, "acquired") - #only(list, "released") - #only(list, "lost")
-        local is_read = 0
-        for _, event in ipairs(list) do
-          local change = event.what == "acquired" and 1 or event.held and -1 or 0
-          if event.kind == "read" then is_read = is_read + change end
-        end
-        return now == stats.held and open - is_read == now,
-          ("step %d: seen %d, counted %d, told %d"):format(step, now, stats.held, open - is_read)
-      end)
-    end
-    local stats, failed = conn:stats(), 0
-    for _, count in pairs(stats.failed) do failed = failed + count end
-    assert.equal(#only(list, "failed"), failed)
-    assert.equal(#only(list, "acquired"), stats.acquired)
-    assert.equal(#only(list, "lost"), stats.lost)
-    assert.is_true(stats.lost > 0 and stats.acquired > STEPS / 3, stats.lost .. " of " .. stats.acquired)
-    assert.is_true(stats.silence == nil or stats.silence < 5)
-    conn:close()
-    assert.equal(#only(list, "acquired"), #only(list, "released") + #only(list, "lost"))
   end)
 end)

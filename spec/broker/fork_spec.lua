@@ -11,12 +11,17 @@ local until_true = require "spec.support.until"
 
 local AT_ONCE = { timeout = 40 } -- of a heartbeat of 60 s, two of which may be missed
 local LONG = "heartbeat = 60"
+local COLLECT = "one, other, first, second, locks = nil collectgarbage() collectgarbage()"
+local ALL_HELD = "return locks[1]:verify() and locks[2]:verify() and locks[3]:verify()"
 local SECURE = LONG .. ", tls = { ca = os.getenv 'BROKER_TLS' .. '/ca.pem' }"
 
 local tls_it = os.getenv "BROKER_TLS" and it or pending
-local cpath
+local cpath, prefork
 
-setup(function() cpath = process.c_module "fork" end)
+setup(function()
+  cpath = process.c_module "fork"
+  prefork = program.build("spec/support/programs/prefork.c", "amqplocks")
+end)
 after_each(function()
   program.clear()
   stage.clear()
@@ -42,14 +47,6 @@ describe("the locks of a killed process whose children live on", function()
       local cpath, url, name, mutex = ...
       package.cpath = cpath .. package.cpath
       fork, socket, amqplocks = require "fork", require "socket", require "amqplocks"
-      function sockets()
-        local pipe, all = io.popen("ls -l /proc/$PPID/fd"), { socket = 0, eventfd = 0 }
-        for line in pipe:lines() do
-          for kind in pairs(all) do all[kind] = all[kind] + (line:find(kind, 1, true) and 1 or 0) end
-        end
-        pipe:close()
-        return all.socket, all.eventfd
-      end
       function connect() return assert(amqplocks.connect(url, { ]] .. options .. [[ })) end
       one, other = connect(), connect()
       first, second = one:semaphore(name), other:semaphore(name)
@@ -74,29 +71,7 @@ describe("the locks of a killed process whose children live on", function()
     stage.take(conn:mutex(mutex), AT_ONCE)
   end
 
-  -- The lines of the files that children have opened, by their order.
-  local function written(directory, count)
-    local all = {}
-    for i = 1, count do
-      local file = io.open(directory .. "/" .. i)
-      all[i] = file and file:read "*a" or ""
-      if file then file:close() end
-    end
-    return all
-  end
-
-  -- Of a file that a child is to write.
-  local function first_line(path)
-    return until_true(function()
-      local file = assert(io.open(path))
-      local text = file:read "*l"
-      file:close()
-      return text
-    end)
-  end
-
-  local FILES, THEIRS = 30, {} -- more than the server has descriptors
-  for i = 1, FILES do THEIRS[i] = "grandchild\nchild\n" end
+  local FILES = 30 -- more than the server has descriptors
 
   it("are free at once, and children keep what they open by the same numbers", function()
     local server, name, mutex = prefork_server(nil, LONG)
@@ -107,11 +82,7 @@ describe("the locks of a killed process whose children live on", function()
       local function write_all(files, line)
         for _, file in ipairs(files) do file:write(line, "\n") file:flush() end
       end
-      local function drop_all()
-        one, other, first, second, locks = nil
-        collectgarbage()
-        collectgarbage()
-      end
+      local function drop_all() ]] .. COLLECT .. [[ end
       return child(function()
         local files = {}
         fork.close_all()
@@ -127,11 +98,13 @@ describe("the locks of a killed process whose children live on", function()
         write_all(files, "child")
       end)
     ]], directory, FILES))
-    until_true(function()
-      local all = written(directory, FILES)
-      return pcall(assert.same, THEIRS, all), table.concat(all, ";")
-    end)
-    assert.is_true(server:run "return locks[1]:verify() and locks[2]:verify() and locks[3]:verify()")
+    for i = 1, FILES do
+      until_true(function()
+        local text = process.contents(directory .. "/" .. i)
+        return text == "grandchild\nchild\n", text
+      end)
+    end
+    assert.is_true(server:run(ALL_HELD))
     assert_all_come_free(server, name, mutex)
     assert.is_true(lives(child))
   end)
@@ -150,9 +123,7 @@ describe("the locks of a killed process whose children live on", function()
           own[i] = assert(conns[i]:mutex(name .. i):acquire())
         end
         one:close()
-        one, other, first, second, locks = nil
-        collectgarbage()
-        collectgarbage()
+        ]] .. COLLECT .. [[
         local count = 0
         for i = 1, 5 do count = count + (own[i]:verify() and 1 or 0) end
         local file = assert(io.open(path, "w"))
@@ -160,83 +131,61 @@ describe("the locks of a killed process whose children live on", function()
         file:close()
       end)
     ]], path, stage.mutex()))
-    assert.equal("5", first_line(path))
+    until_true(function() return process.contents(path) == "5\n" end)
     assert_all_come_free(server, name, mutex)
   end)
 
   for how, way in pairs{ TCP = { it, nil, LONG }, TLS = { tls_it, os.getenv "AMQPS_URL", SECURE } } do
     way[1]("are free at once, whatever they did with their copies, over " .. how, function()
       local server, name, mutex = prefork_server(way[2], way[3])
-      local collects = "one, other, first, second, locks = nil collectgarbage() collectgarbage()"
-      local grandchild = "child(function() " .. collects .. " end)"
       local child
       for _, doing in ipairs{ "one:close() other:close()", "locks[1]:release() first:try_acquire()",
-        collects, grandchild, "own = connect() assert(own:semaphore('none'):try_acquire() == nil)", "" } do
+        COLLECT, "child(function() " .. COLLECT .. " end)",
+        "own = connect() assert(own:semaphore('none'):try_acquire() == nil)", "" } do
         child = kill_later(server:run("return child(function() " .. doing .. " end)"))
       end
-      assert.is_true(server:run "return locks[1]:verify() and locks[2]:verify() and locks[3]:verify()")
+      local function count(pid, what)
+        return select(2, process.shell("ls", "-l", ("/proc/%d/fd"):format(pid)):gsub(what, ""))
+      end
+      assert.equal(count(server.pid, "socket:") - 4, count(child, "socket:")) -- two holders, and two probers
+      assert.is_true(count(server.pid, "eventfd") == 4 and count(child, "eventfd") == 0)
+      assert.is_true(server:run(ALL_HELD))
       assert_all_come_free(server, name, mutex)
       assert.is_true(lives(child))
     end)
   end
 
-  it("have neither sockets nor eventfds of its", function()
-    local server = prefork_server(nil, LONG)
-    local sockets, eventfds = server:run "return sockets()"
-    assert.equal(4, eventfds) -- two that poke a keeper, two of pollfd
-    local path = os.tmpname()
-    stage.undo(function() os.remove(path) end)
-    kill_later(server:run([[
-      local path = ...
-      return child(function()
-        local file = assert(io.open(path, "w"))
-        file:write(table.concat({ sockets() }, " "), "\n")
-        file:close()
-      end)
-    ]], path))
-    assert.equal(("%d 0"):format(sockets - 4), first_line(path)) -- a holder and a prober of either connection
-  end)
+  -- A server in C that forks in the worst of moments.
+  local TLS = tls_it == it and { URL = os.getenv "AMQPS_URL", CA = os.getenv "BROKER_TLS" .. "/ca.pem" } or nil
 
-  -- A server in C that forks in the worst of moments. Its children's ids are killed at the end.
-  local function prefork(mode, environment, how)
-    local name = stage.semaphore(1)
-    local path = program.build("spec/support/programs/prefork.c", "amqplocks", how)
-    local all = { URL = os.getenv "AMQP_URL", LD_LIBRARY_PATH = program.LIB }
-    for key, value in pairs(environment or {}) do all[key] = value end
-    local server = program.start(all, path, mode, name)
-    server:await("holds", 60)
-    local child
-    for pid in server:output():gmatch "child (%d+)" do child = kill_later(pid) end
-    return server, name, child
+  for when, case in pairs{
+    ["forked while another thread connected"] = { it, "while_connecting" },
+    ["forked while another thread connected over TLS"] = { tls_it, "while_connecting", TLS },
+    ["forked while another connection was dropped"] = { it, "while_closing" },
+    ["forked with no descriptor left"] = { it, "full" },
+    ["with hundreds of sessions"] = { it, "many" },
+    ["with all linked statically"] = { program.sanitized and pending or it, "full", {},
+      { static = true, flags = "-DSTATIC" } },
+  } do
+    case[1]("are free at once, " .. when, function()
+      local name, how, child = stage.semaphore(1), case[4], nil
+      local path = how and program.build("spec/support/programs/prefork.c", "amqplocks", how) or prefork
+      local environment = { URL = os.getenv "AMQP_URL", LD_LIBRARY_PATH = program.LIB }
+      for key, value in pairs(case[3] or {}) do environment[key] = value end
+      local server = program.start(environment, path, case[2], name)
+      server:await("holds", 60)
+      for pid in server:output():gmatch "child (%d+)" do child = kill_later(pid) end
+      assert.is_true(stage.held(name, 1))
+      server:signal "KILL"
+      stage.take(stage.connect():semaphore(name), AT_ONCE)
+      assert.is_true(lives(child))
+    end)
   end
-
-  local function assert_comes_free(server, name, child)
-    assert.is_true(stage.held(name, 1))
-    server:signal "KILL"
-    stage.take(stage.connect():semaphore(name), AT_ONCE)
-    assert.is_true(lives(child))
-  end
-
-  for mode, when in pairs{ while_connecting = "forked while another thread connected",
-    while_closing = "forked while another connection was dropped",
-    threads = "with another thread that forked all the time", full = "forked with no descriptor left",
-    many = "with hundreds of sessions" } do
-    it("are free at once, " .. when, function() assert_comes_free(prefork(mode)) end)
-  end
-
-  (program.sanitized and pending or it)("are free at once, with all linked statically", function()
-    assert_comes_free(prefork("full", {}, { static = true, flags = "-DSTATIC" }))
-  end)
-
-  tls_it("are free at once, forked while another thread connected over TLS", function()
-    assert_comes_free(prefork("while_connecting",
-      { URL = os.getenv "AMQPS_URL", CA = os.getenv "BROKER_TLS" .. "/ca.pem" }))
-  end)
 end)
 
-describe("the lock of a killed process with an event loop whose child lives on", function()
-  -- Its socket is cqueues', which replaces nothing in children.
-  local function serve(heartbeat)
+-- Its socket is cqueues', which replaces nothing in children.
+for how, heartbeat in pairs{ ["when the broker misses its heartbeats"] = 1, ["when the child ends"] = 60 } do
+  it("the lock of a killed process with an event loop whose child lives on is free " .. how, function()
     local name = stage.semaphore(1)
     local server = process.start()
     local child = kill_later(server:run([[
@@ -255,22 +204,11 @@ describe("the lock of a killed process with an event loop whose child lives on",
     ]], cpath, name, heartbeat))
     assert.is_true(stage.held(name, 1))
     server:kill()
-    return name, child
-  end
-
-  it("is free when the broker misses its heartbeats", function()
-    local name, child = serve(1)
-    stage.until_free(name, 1, 20)
-    assert.is_true(lives(child))
+    assert.is_true(stage.held(name, 1) and lives(child))
+    if heartbeat == 60 then process.shell("kill", "-s", "KILL", tostring(child)) end
+    stage.until_free(name, 1, 30)
   end)
-
-  it("is free when the child ends", function()
-    local name, child = serve(60)
-    assert.is_true(stage.held(name, 1))
-    process.shell("kill", "-s", "KILL", tostring(child))
-    stage.until_free(name, 1)
-  end)
-end)
+end
 
 describe("a host of Lua that forks", function()
   -- The handler that runs in children is the module's, which is unloaded by then. One with sanitizers is not.

@@ -5,7 +5,6 @@
  *
  *     prefork while_connecting NAME   another thread forks between socket() and the end of connecting
  *     prefork while_closing NAME      another thread forks just before a socket is closed
- *     prefork threads NAME            another thread forks all the time
  *     prefork full NAME               no descriptor is left when it forks
  *     prefork many NAME               so many sessions that their descriptors need more than one block
  *
@@ -13,20 +12,16 @@
  * ended. The children wait until they are ended, too. */
 #include "program.h"
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
-#define SESSIONS 300 /* of at least two descriptors each */
+#define SESSIONS 200 /* of at least two descriptors each */
 
 static const char *mode;
 static bool is_opening_due, is_closing_due; /* the next socket() forks, or the next close() of one */
 static int children;
-
-#define LONG 12000 /* hundredths of a second: longer than the test, whose end does not reach these children */
 
 static bool is_mode(const char *one) { return strcmp(mode, one) == 0; }
 
@@ -73,29 +68,6 @@ static void take_and_drop(const char *name) {
   al_session_drop(session);
 }
 
-/* Forks while the other thread connects, holds, closes and connects again, up to the number of children that can be
- * recorded. */
-static void *forker(void *unused) {
-  for (int i = 0; i < 200; i++) {
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-      for (int wait = 0; wait < (i % 20 == 0 ? LONG : 5); wait++) usleep(10000);
-      _exit(0);
-    }
-    usleep(500);
-    while (waitpid(-1, NULL, WNOHANG) > 0) continue;
-  }
-  return unused;
-}
-
-static void take_while_forking(const char *name) {
-  pthread_t thread;
-  CHECK(pthread_create(&thread, NULL, forker, NULL) == 0);
-  for (int i = 0; i < 20; i++) take_and_drop(name);
-  pthread_join(thread, NULL);
-}
-
 static void fill_descriptors(void) {
   struct rlimit few = {.rlim_cur = 100, .rlim_max = 100};
   CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
@@ -117,7 +89,6 @@ int main(int argc, char **argv) {
   setvbuf(stdout, NULL, _IONBF, 0);
   is_opening_due = is_mode("while_connecting");
   if (is_mode("while_closing")) take_and_drop(argv[2]);
-  if (is_mode("threads")) take_while_forking(argv[2]);
   if (is_mode("many")) open_many();
   al_session *session = connect_with(60);
   take(session, argv[2]);
