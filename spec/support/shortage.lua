@@ -22,7 +22,10 @@ function shortage.begin()
     jit.off()
     jit.flush()
   end
-  shortage.c, shortage.starved = process.load_module "shortage", process.load_module "starved"
+  local starved, paths = process.load_module "starved", ("package.path, package.cpath = %q, %q "):format(package.path,
+    package.cpath)
+  shortage.c, shortage.starved = process.load_module "shortage", {}
+  function shortage.starved.run(code, ...) return starved.run(paths .. code, ...) end
   require "amqplocks.core"
   assert.is_true(shortage.c.take("amqplocks/core.so", OURS) >= 4)
   assert.is_true(shortage.c.take("librabbitmq.so", THEIRS) >= 4)

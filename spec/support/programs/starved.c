@@ -87,21 +87,9 @@ static int prepare(lua_State *L) {
   return 0;
 }
 
-static void set_path(lua_State *to, lua_State *from, const char *key) {
-  lua_getglobal(from, "package");
-  lua_getfield(from, -1, key);
-  lua_getglobal(to, "package");
-  lua_pushstring(to, lua_tostring(from, -1));
-  lua_setfield(to, -2, key);
-  lua_pop(to, 1);
-  lua_pop(from, 2);
-}
-
 static void begin(lua_State *inner, lua_State *outer) {
   lua_pushcfunction(inner, prepare);
   if (lua_pcall(inner, 0, 0, 0) != 0) luaL_error(outer, "no libraries");
-  set_path(inner, outer, "path");
-  set_path(inner, outer, "cpath");
   lua_pushcfunction(inner, note);
   lua_setglobal(inner, "note");
   lua_pushinteger(inner, luaL_checkinteger(outer, 2));
@@ -119,7 +107,6 @@ static void push_field(lua_State *L, const char *key, long number) {
 
 static int push_outcome(lua_State *L, const host *self, bool is_over) {
   lua_newtable(L);
-  push_field(L, "asked", self->asked);
   push_field(L, "failed", self->failed);
   push_field(L, "blocks", self->blocks);
   lua_pushboolean(L, !is_over);
@@ -131,7 +118,7 @@ static int push_outcome(lua_State *L, const host *self, bool is_over) {
   return 1;
 }
 
-// run(code, from, to) -> { asked =, failed =, blocks = those not freed at the end, panicked =, notes… }
+// run(code, from, to) -> { failed =, blocks = those not freed at the end, panicked =, notes… }
 // Runs code in a new state and closes the state. After the code calls arm(), the allocations `from` to `to` fail; from
 // 0: none.
 static int starved_run(lua_State *L) {
