@@ -46,35 +46,24 @@ local function is_free(name, slots, permits)
 end
 
 for _, loop in ipairs(loops) do
-  local loop_it = loop.it(it, pending)
-
-  describe("inside a C function, in " .. loop.name .. ",", function()
-    local function connect(url) return amqplocks.connect(url, { driver = loop.option }) end
-
-    loop_it("no call waits, and what is held stays held", function()
+  loop.it(it, pending)("inside a C function no call waits, and what is held stays held; close releases: " .. loop.name,
+    function()
+      local function connect(url) return amqplocks.connect(url, { driver = loop.option }) end
       local name, slots, permits = names()
       local conn = assert(connect())
       local held = inside_c.hold(conn, name, slots, permits)
       inside_c.try(conn, held, connect)
       is_held(name, slots, permits)
       inside_c.release(held)
-      conn:close()
       is_free(name, slots, permits)
-    end)
-
-    loop_it("close releases what is held", function()
-      local name, slots, permits = names()
-      local conn = assert(connect())
       inside_c.hold(conn, name, slots, permits)
       inside_c.ways.sort(function() conn:close() end)
       loop.sleep(0.01)
       is_free(name, slots, permits)
     end)
-  end)
 end
 
 local FILE = "spec/support/inside_c.lua"
-
 local LOCATIONS = {
   ["= /try"] = [[
     local inside_c = loadfile(var.arg_file)()
@@ -105,27 +94,16 @@ local LOCATIONS = {
     conn:close()]],
 }
 
-for shared, words in pairs { [false] = "with a connection of the request's own,", [true] = "with the worker's," } do
-  describe("inside a C function, in nginx, " .. words, function()
-    local server, worker
-
-    before_each(function()
-      local locations = {}
-      for path, code in pairs(LOCATIONS) do locations[path] = code:gsub("$shared", tostring(shared)) end
-      server = scene.start(shared, { locations = locations })
-      worker = server:workers()[1]
-    end)
-
-    -- Requests that came before and come later are served by the same worker.
-    local function lives(other, its_gate)
-      scene.open(server, its_gate)
-      assert.equal("200 1 true\n", scene.answer(other))
-      assert.same({ worker }, server:workers())
-      assert.is_nil(server:errors():find("signal 11", 1, true))
-    end
+for shared, words in pairs { [false] = "with a connection of the request's own", [true] = "with the worker's" } do
+  it("inside a C function, in nginx, no call waits, what is held stays held, the worker lives: " .. words, function()
+    local locations = {}
+    for path, code in pairs(LOCATIONS) do locations[path] = code:gsub("$shared", tostring(shared)) end
+    local server = scene.start(shared, { locations = locations })
+    local worker = server:workers()[1]
+    local name, slots, permits = names()
 
     -- Begins a request, and waits until it has done what matters.
-    local function begin(path, name, slots, permits)
+    local function begin(path)
       local its_gate = scene.gate()
       local request = server:begin(("%s?file=%s&name=%s&slots=%s&permits=%s&gate=%s"):format(path, FILE, name, slots,
         permits, its_gate))
@@ -136,34 +114,22 @@ for shared, words in pairs { [false] = "with a connection of the request's own,"
       return request, its_gate
     end
 
-    it("no call waits, what is held stays held, and the worker lives", function()
-      local name, slots, permits = names()
-      local other, other_gate = scene.inside(server, "/hold", stage.semaphore(1), 1)
-      for _ = 1, 2 do -- with a connection of its own the second request takes the one that was kept
-        local request, its_gate = begin("/try", name, slots, permits)
-        is_held(name, slots, permits)
-        scene.open(server, its_gate)
-        assert.equal("200 released\n", scene.answer(request))
-        is_free(name, slots, permits)
-      end
-      lives(other, other_gate)
-    end)
-
-    it("close releases what is held, while the request goes on", function()
-      local name, slots, permits = names()
-      local other, other_gate = scene.inside(server, "/hold", stage.semaphore(1), 1)
-      local request, its_gate = begin("/close", name, slots, permits)
+    local other, other_gate = scene.inside(server, "/hold", stage.semaphore(1), 1)
+    for _ = 1, 2 do -- with a connection of its own the second request takes the one that was kept
+      local request, its_gate = begin "/try"
+      is_held(name, slots, permits)
+      scene.open(server, its_gate)
+      assert.equal("200 released\n", scene.answer(request))
+      is_free(name, slots, permits)
+      request, its_gate = begin "/close" -- releases what is held, while the request goes on
       is_free(name, slots, permits)
       scene.open(server, its_gate)
       assert.equal("200 closed\n", scene.answer(request))
-      lives(other, other_gate)
-    end)
-
-    it("connect does not wait, also where a connection is kept", function()
-      local name = gate.name()
-      for _ = 1, 3 do
-        assert.equal("true\n", (select(2, server:get(("/connect?file=%s&name=%s"):format(FILE, name)))))
-      end
-    end)
+      assert.equal("true\n", (select(2, server:get(("/connect?file=%s&name=%s"):format(FILE, name)))))
+    end
+    scene.open(server, other_gate) -- a request that came before is served by the same worker
+    assert.equal("200 1 true\n", scene.answer(other))
+    assert.same({ worker }, server:workers())
+    assert.is_nil(server:errors():find("signal 11", 1, true))
   end)
 end

@@ -10,6 +10,8 @@
 --     inside_c.release(held)
 local inside_c = {}
 
+local unpack = table.unpack or unpack
+
 -- A %s of Lua 5.1 does not call __tostring.
 local function show(value)
   if _VERSION == "Lua 5.1" and not rawget(_G, "jit") then return tostring(value) end
@@ -56,15 +58,7 @@ local COUNTS = {
   { "create", 1 }, { "add", 1 }, { "remove", 1 }, { "resize", 2 }, { "slots" }, { "repair" }, { "destroy" },
 }
 
-local LOOKS = { held = {}, certain_for = {}, revoked = {} }
-
-local function joined(...)
-  local all = {}
-  for _, list in ipairs { ... } do
-    for _, one in ipairs(list) do table.insert(all, one) end
-  end
-  return all
-end
+local ENDS, LOOKS = { { "verify" }, { "release" } }, { held = {}, certain_for = {}, revoked = {} }
 
 -- Lists of: the object's name, the object, the calls that wait, and those that do not.
 local function table_of(conn, held)
@@ -81,24 +75,19 @@ local function table_of(conn, held)
     { "reentrant mutex", conn:mutex(name .. "-r", { reentrant = true, owner = "another" }), kind(), {}, "part" },
     { "fast_mutex", conn:fast_mutex(name), kind(), {}, { revoke = true, forget_fence = true } },
     { "semaphore", conn:semaphore(held.slots), kind { "acquire", { count = 2 } }, {} },
-    { "token_semaphore", conn:token_semaphore(held.permits), joined(kind { "acquire", { count = 2 } }, COUNTS), {},
+    { "token_semaphore", conn:token_semaphore(held.permits), kind({ "acquire", { count = 2 } }, unpack(COUNTS)), {},
       { revoke = true, forget_fence = true } },
     { "rwlock", conn:rwlock(name), SIDES, { reader = {}, writer = {} } },
     { "side", conn:rwlock(name):reader(), kind(), {} },
     { "all", conn:all { conn:mutex(name), conn:rwlock(name):writer() }, kind(), {} },
     { "admin", conn:admin(held.slots),
-      joined(COUNTS, { { "status" }, { "wait_released", { 1 } }, { "revoke", 1 } }), {} },
-    { "lock", held.mutex, { { "verify" }, { "release" } }, LOOKS, { downgrade = true } },
-    { "slot", held.slot, { { "verify" }, { "release" } }, LOOKS, "part" },
-    { "permit", held.permit, { { "verify" }, { "release" } }, LOOKS, "part" },
-    { "fast", held.fast, { { "verify" }, { "release" } }, LOOKS, "part" },
+      { { "status" }, { "wait_released", { 1 } }, { "revoke", 1 }, unpack(COUNTS) }, {} },
+    { "lock", held.mutex, ENDS, LOOKS, { downgrade = true } }, { "slot", held.slot, ENDS, LOOKS, "part" },
+    { "permit", held.permit, ENDS, LOOKS, "part" }, { "fast", held.fast, ENDS, LOOKS, "part" },
     { "write", held.write, { { "verify" }, { "downgrade" }, { "release" } }, LOOKS },
-    { "entry", held.entry, { { "verify" }, { "release" } }, LOOKS, { downgrade = true } },
-    { "locks", held.several, { { "verify" }, { "release" } }, LOOKS },
+    { "entry", held.entry, ENDS, LOOKS, { downgrade = true } }, { "locks", held.several, ENDS, LOOKS },
   }
 end
-
-local unpack = table.unpack or unpack
 
 -- The public methods of an object that the table does not name.
 local function forgotten(object, calls, looks, but)
