@@ -19,18 +19,17 @@ local URL = os.getenv "AMQP_URL"
 
 after_each(stage.clear)
 
--- An address at which nobody listens; and one that takes connections and never says a word.
-local function dead() return "amqp://127.0.0.1:" .. select(2, (function()
-  local listener = assert(socket.bind("127.0.0.1", 0))
-  local host, port = listener:getsockname()
-  listener:close()
-  return host, port
-end)()) end
-
+-- An address at which a listener takes connections and never says a word; and one at which nobody listens.
 local function silent()
   local listener = assert(socket.bind("127.0.0.1", 0))
   stage.undo(function() listener:close() end)
-  return "amqp://127.0.0.1:" .. select(2, listener:getsockname())
+  return "amqp://127.0.0.1:" .. select(2, listener:getsockname()), listener
+end
+
+local function dead()
+  local url, listener = silent()
+  listener:close()
+  return url
 end
 
 -- Fifty hosts, of which this is the first: its share of the time is a fiftieth.
@@ -48,9 +47,6 @@ describe("a malformed URL", function()
     stage.fails("url", amqplocks.connect "amqp://127.0.0.1\0")
     stage.fails("url", amqplocks.connect {})
     assert.matches("URL 2 of 2", stage.fails("url", amqplocks.connect { URL, "amqp://127.0.0.1:port" }), 1, true)
-  end)
-
-  it("is one of $AMQP_URL's, if that is what is wrong", function()
     local words = process.start({ AMQP_URL = "amqp://127.0.0.1:port" }):run(
       "return select(2, require('amqplocks').connect())")
     assert.matches("^url: AMQP_URL: a port in the URL is not a whole number", words)
@@ -98,8 +94,8 @@ local function specs(driver_it, option, until_true_there)
   end)
 
   driver_it("gives a host that takes the connection and never answers no more than its share", function()
-    works(assert(connect(behind(silent()), { timeout = 100 }))) -- a loop is given a minute
-    local message = stage.fails("unreachable", connect({ silent(), dead() }, { timeout = 0.2 }))
+    works(assert(connect(behind((silent())), { timeout = 100 }))) -- a loop is given a minute
+    local message = stage.fails("unreachable", connect({ (silent()), dead() }, { timeout = 0.2 }))
     assert.matches("unreachable: none of 2 hosts: 127.0.0.1:", message, 1, true)
   end)
 
@@ -124,36 +120,34 @@ local function specs(driver_it, option, until_true_there)
   end)
 
   local faults = {
-    { "throws", function() error("the vault is shut", 0) end,
-      "the function for the URL raised an error: the vault is shut" },
-    { "throws what has no text", function() error(setmetatable({}, { __tostring = error })) end,
-      "raised an error: a table" },
-    { "says why it has none", function() return nil, "the vault is shut" end, "returned none: the vault is shut" },
-    { "gives nothing", function() end, "returned nothing, not a URL" },
-    { "gives a number", function() return 5672 end, "returned a number, not a URL" },
-    { "gives a list with holes", function() return { URL, nil, URL } end, "returned a table, not a URL" },
-    { "gives an empty list", function() return {} end, "returned a wrong one: the list of URLs is empty" },
-    { "gives what is malformed", function() return "amqp://me:s3cr#t@h" end,
+    { function() error("the vault is shut", 0) end, "the function for the URL raised an error: the vault is shut" },
+    { function() error(setmetatable({}, { __tostring = error })) end, "raised an error: a table" },
+    { function() return nil, "the vault is shut" end, "returned none: the vault is shut" },
+    { function() end, "returned nothing, not a URL" },
+    { function() return 5672 end, "returned a number, not a URL" },
+    { function() return { URL, nil, URL } end, "returned a table, not a URL" },
+    { function() return {} end, "returned a wrong one: the list of URLs is empty" },
+    { function() return "amqp://me:s3cr#t@h" end,
       'returned a wrong one: the password in the URL holds a "#": write it as %23' },
   }
-  for _, fault in ipairs(faults) do
-    driver_it("says so of a function that " .. fault[1], function()
-      assert.matches(fault[3], stage.fails("url", connect(fault[2])), 1, true)
+  driver_it("says what is wrong with a function, or what it gives", function()
+    for i, fault in ipairs(faults) do
+      assert.matches(fault[2], stage.fails("url", connect(fault[1])), 1, true)
       local is_wrong = false
       local conn = assert(connect(function()
-        if is_wrong then return fault[2]() end
+        if is_wrong then return fault[1]() end
         return URL
       end))
       is_wrong = true
       local sem = conn:semaphore(stage.name())
       local message = stage.fails("url", sem:try_acquire()) -- by the prober
-      assert.matches(fault[3], message, 1, true)
+      assert.matches(fault[2], message, 1, true)
       assert.is_nil(message:find("s3cr", 1, true))
       is_wrong = false
-      stage.fails("not_found", sem:acquire { timeout = 20 })
+      if i == 1 then stage.fails("not_found", sem:acquire { timeout = 20 }) end
       conn:close()
-    end)
-  end
+    end
+  end)
 
   driver_it("keeps a function from leading to another virtual host", function()
     local url = URL
@@ -211,130 +205,89 @@ describe("a connection in an event loop", function()
     return setmetatable({ spawn = spawn, here = false }, { __index = loop.driver })
   end
 
-  loop_it("says so where no coroutine can be had for the function, and calls it when one can", function()
-    local room, asked = {}, 0
-    local conn = assert(amqplocks.connect(function()
-      asked = asked + 1
-      return URL
-    end, { driver = full_loop(room), timeout = 10 }))
-    room.is_full = true
-    local message = stage.fails("url", conn:semaphore(stage.name()):acquire{ timeout = 60 })
-    assert.matches("there is no room", message, 1, true)
-    assert.equal(1, asked)
-    room.is_full = false
-    stage.fails("not_found", conn:semaphore(stage.name()):acquire{ timeout = 60 })
-    assert.equal(2, asked)
-    conn:close()
-  end)
-
-  loop_it("is given up where no coroutine can be had that reads it", function()
-    local room, asked = {}, 0
-    local conn = assert(amqplocks.connect(function()
-      asked = asked + 1
-      room.is_full = asked == 2
-      return URL
-    end, { driver = full_loop(room), timeout = 10 }))
-    local message = stage.fails("unreachable", conn:semaphore(stage.name()):acquire{ timeout = 60 })
-    assert.matches("there is no room", message, 1, true)
-    room.is_full = false
-    stage.fails("not_found", conn:semaphore(stage.name()):acquire{ timeout = 60 })
-    conn:close()
-  end)
+  -- For the function, or then for what reads the connection.
+  for asked_last, code in pairs{ "url", "unreachable" } do
+    loop_it("says so where no coroutine can be had, and asks again when one can: " .. code, function()
+      local room, asked = {}, 0
+      local conn = assert(amqplocks.connect(function()
+        asked = asked + 1
+        room.is_full = code == "unreachable" and asked == 2
+        return URL
+      end, { driver = full_loop(room), timeout = 10 }))
+      room.is_full = code == "url"
+      local message = stage.fails(code, conn:semaphore(stage.name()):acquire{ timeout = 60 })
+      assert.matches("there is no room", message, 1, true)
+      assert.equal(asked_last, asked)
+      room.is_full = false
+      stage.fails("not_found", conn:semaphore(stage.name()):acquire{ timeout = 60 })
+      conn:close()
+    end)
+  end
 end)
 
--- ---- nodes ----------------------------------------------------------------------------------------------------------
+-- ---- nodes, and passwords that change -------------------------------------------------------------------------------
 
-describe("two nodes", function()
-  local nodes = {}
+-- Here one node stands for two: each has a proxy of its own, and tells the name of its cluster to who connects.
+for which, driver in pairs(drivers) do
+  describe("two nodes, by " .. which, function()
+    local function connect()
+      broker.suite:name_cluster "spec-1"
+      local first, second = proxy.start(), proxy.start()
+      local conn = assert(amqplocks.connect({ first.url, second.url }, { driver = driver.option }))
+      return first, second, conn, conn:mutex(stage.mutex())
+    end
 
-  setup(function()
-    if not broker.suite then return end
-    nodes = { broker.start(), broker.suite }
-  end)
-  teardown(function()
-    if nodes[1] then nodes[1]:remove() end
-  end)
-
-  local function call(name)
-    for _, node in ipairs(nodes) do node:name_cluster(name or "spec-" .. node.port) end
-  end
-
-  -- Whether the mutex of this name is held at that node, as another client sees it.
-  local function is_held(node, name)
-    local other = assert(client.connect(node.url))
-    local held = other:locked(name .. "-mutex")
-    other:close()
-    return held
-  end
-
-  for which, driver in pairs(drivers) do
-    local driver_it, option = driver.operated_it, driver.option
-
-    driver_it("of one cluster: what was lost with the first is had anew at the second, by " .. which, function()
-      call("spec")
-      local first = proxy.start(nodes[1].url)
-      local conn, name = assert(amqplocks.connect({ first.url, nodes[2].url }, { driver = option })), stage.mutex()
-      local db = conn:mutex(name)
-      local lock = assert(db:try_acquire())
-      assert.is_true(is_held(nodes[1], name))
+    driver.operated_it("of one cluster: what was lost with the first is had anew at the second", function()
+      local first, second, conn, mutex = connect()
+      local lock = assert(mutex:try_acquire())
+      assert.equal(0, second:count())
       first:close()
       assert.is_false((lock:verify() or false))
-      local again = assert(db:acquire { timeout = 30 })
-      assert.is_true(is_held(nodes[2], name))
-      assert.is_true(again:verify())
+      local again = assert(mutex:acquire { timeout = 30 })
+      assert.is_true(second:count() > 0 and again:verify())
       stage.fails("lost", lock:held())
       assert(again:release())
       conn:close()
     end)
 
-    driver_it("of two clusters are a conflict, which names both, by " .. which, function()
-      call()
-      local first = proxy.start(nodes[1].url)
-      local conn, name = assert(amqplocks.connect({ first.url, nodes[2].url }, { driver = option })), stage.mutex()
-      assert(conn:mutex(name):try_acquire())
+    driver.operated_it("of two clusters are a conflict, which names both", function()
+      local first, _, conn, mutex = connect()
+      assert(assert(mutex:try_acquire()):release())
+      broker.suite:name_cluster "spec-2"
       first:close()
       local message
       until_true(function()
-        local _, words, code = conn:mutex(name):try_acquire()
+        local _, words, code = mutex:try_acquire()
         message = words
         return code == "conflict", words
       end)
-      for _, node in ipairs(nodes) do assert.matches("spec-" .. node.port, message, 1, true) end
-      assert.is_false(is_held(nodes[2], name))
+      for i = 1, 2 do assert.matches("spec-" .. i, message, 1, true) end
       conn:close()
     end)
-  end
-end)
+  end)
 
--- ---- passwords that change ------------------------------------------------------------------------------------------
-
-describe("a password that changes", function()
-  for which, driver in pairs(drivers) do
-    local driver_it, option = driver.operated_it, driver.option
-
-    driver_it("is no matter where a function tells it, by " .. which, function()
-      local user = client.unique "rotating"
-      stage.undo(function() broker.suite:delete_user(user) end)
-      broker.suite:add_user(user, ".*", ".*", ".*")
-      local between, password = proxy.start(), "password"
-      local function url() return (between.url:gsub("//.-@", "//" .. user .. ":" .. password .. "@")) end
-      local conn = assert(amqplocks.connect(url, { driver = option }))
-      local set = assert(amqplocks.connect(url(), { driver = option }))
-      local name = stage.mutex()
-      assert(assert(conn:mutex(name):try_acquire()):release())
-      password = "another"
-      broker.suite:change_password(user, password)
-      between:cut_all()
-      until_true(function() -- the end of the old connection may be found only by the first call
-        local lock, message = conn:mutex(name):try_acquire()
-        return lock and lock:release(), message
-      end)
-      until_true(function()
-        local _, message, code = set:mutex(name):try_acquire()
-        return code == "auth", message
-      end)
-      conn:close()
-      set:close()
+  driver.operated_it("a password that changes is no matter where a function tells it, by " .. which, function()
+    local user = client.unique "rotating"
+    stage.undo(function() broker.suite:delete_user(user) end)
+    broker.suite:add_user(user, ".*", ".*", ".*")
+    local between, password = proxy.start(), "password"
+    local function url() return (between.url:gsub("//.-@", "//" .. user .. ":" .. password .. "@")) end
+    local conn = assert(amqplocks.connect(url, { driver = driver.option }))
+    local set = assert(amqplocks.connect(url(), { driver = driver.option }))
+    local name = stage.mutex()
+    assert(assert(conn:mutex(name):try_acquire()):release())
+    password = "another"
+    broker.suite:change_password(user, password)
+    between:cut_all()
+    until_true(function() -- the end of the old connection may be found only by the first call
+      local lock, message = conn:mutex(name):try_acquire()
+      return lock and lock:release(), message
     end)
-  end
-end)
+    until_true(function()
+      local _, message, code = set:mutex(name):try_acquire()
+      return code == "auth", message
+    end)
+    conn:close()
+    set:close()
+  end)
+end
