@@ -4,7 +4,7 @@
 -- Runs the examples unchanged, each in a process of its own, and checks that they show what they claim. (Examples
 -- described elsewhere are run there: readme_spec, revoke_spec.)
 local broker = require "spec.support.broker"
-local client = require "spec.support.client"
+local line = require "spec.support.line"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
@@ -21,48 +21,30 @@ end
 -- Reads on until a line matches; gives what it captured, and all the lines up to there.
 local function read_until(lines, pattern)
   local seen = {}
-  for line in lines do
-    table.insert(seen, line)
-    if line:find(pattern) then return line:match(pattern), seen end
+  for text in lines do
+    table.insert(seen, text)
+    if text:find(pattern) then return text:match(pattern), seen end
   end
   error(("no line %q in:\n%s"):format(pattern, table.concat(seen, "\n")), 2)
 end
 
 local function read_to_end(lines)
   local all = {}
-  for line in lines do table.insert(all, line) end
+  for text in lines do table.insert(all, text) end
   return all
-end
-
--- Waits until so many stand at a bell.
-local function until_at(bell, consumers)
-  local looking = stage.client()
-  until_true(function()
-    local channel = looking:channel()
-    local answer = channel:call{ method = "queue.declare", queue = bell, passive = true }
-    channel:close()
-    return answer and answer.consumer_count == consumers
-  end)
 end
 
 after_each(stage.clear)
 teardown(function() -- what the examples leave; the bells would go by themselves, a minute later
-  local looking = assert(client.connect())
-  assert(looking:delete "producer-mutexbell")
-  assert(looking:delete "account-savings-mutexbell")
-  assert(looking:delete "account-current-mutexbell")
-  assert(looking:delete "catalogue-rwbell")
-  assert(looking:delete "edition-mutexbell")
-  assert(looking:delete "edition-mutexfence")
-  assert(looking:delete "image-link.semaphore")
-  assert(looking:delete "image-link.semaphore-count")
-  looking:close()
+  for _, queue in ipairs { "producer-mutexbell", "account-savings-mutexbell", "account-current-mutexbell",
+    "catalogue-rwbell", "edition-mutexbell", "edition-mutexfence", "image-link.semaphore",
+    "image-link.semaphore-count" } do
+    stage.delete(queue)
+  end
 end)
 
-describe("the jobs that take two locks", function()
-  it("lose no transfer, and do not wait for each other", function()
-    assert.same({ "40 transfers, savings 100, current 100" }, read_to_end(start "settle.lua"))
-  end)
+it("the jobs that take two locks lose no transfer, and do not wait for each other", function()
+  assert.same({ "40 transfers, savings 100, current 100" }, read_to_end(start "settle.lua"))
 end)
 
 describe("the group of producers", function()
@@ -70,8 +52,8 @@ describe("the group of producers", function()
     local active, order, killed, taken_over = nil, {}, 0, 0
     local all = read_to_end(start "producer.lua")
     local output = table.concat(all, "\n")
-    for _, line in ipairs(all) do
-      local who, pid, what = line:match "^(%u)\t(%d+)\t(.*)$"
+    for _, text in ipairs(all) do
+      local who, pid, what = text:match "^(%u)\t(%d+)\t(.*)$"
       if what == "is active" then
         active = pid
         table.insert(order, who)
@@ -80,7 +62,7 @@ describe("the group of producers", function()
         assert.matches("^message %d$", what)
         if what == "message 3" then killed = killed + 1 end
       else
-        assert.matches("^taken over %d+%.%d%d s after the last one was killed$", line)
+        assert.matches("^taken over %d+%.%d%d s after the last one was killed$", text)
         taken_over = taken_over + 1
       end
     end
@@ -92,7 +74,8 @@ describe("the group of producers", function()
   operated_it("has members that stand by, and stand by again when they have lost the mutex", function()
     local held = stage.take(stage.connect():mutex "producer")
     local lines = start "producer.lua D"
-    until_at("producer-mutexbell", 2) -- who waits, and who holds, for those who wait
+    -- the waiter stands at the bell, and the holder, for those that wait
+    until_true(function() return select(2, line.at("producer", "producer-mutexbell")) == 2 end)
     assert.is_true(held:release())
     local pid = read_until(lines, "^D\t(%d+)\tis active$")
     stage.undo(function() os.execute("kill -s KILL " .. pid) end)
@@ -103,76 +86,63 @@ describe("the group of producers", function()
   end)
 end)
 
-describe("the examples that start several processes", function()
-  it("fail with a message where there is no broker", function()
-    for _, example in ipairs { "catalogue", "fencing/run", "images", "producer" } do
-      local command = ("AMQP_URL=amqp://127.0.0.1:1 timeout 60 %s examples/%s.lua 2>&1; echo $?")
-      local pipe = assert(io.popen(command:format(os.getenv "LUA" or "lua5.4", example)))
-      local output = pipe:read "*a"
-      pipe:close()
-      assert.matches("unreachable: ", output)
-      assert.matches("\n1\n$", output)
-      assert.not_matches("together", output)
-    end
-  end)
+it("the examples that start several processes fail with a message where there is no broker", function()
+  for _, example in ipairs { "catalogue", "fencing/run", "images", "producer" } do
+    local pipe = assert(io.popen(("AMQP_URL=amqp://127.0.0.1:1 timeout 60 %s examples/%s.lua 2>&1; echo $?"):format(
+      os.getenv "LUA" or "lua5.4", example)))
+    local output = pipe:read "*a"
+    pipe:close()
+    assert.matches("unreachable: .*\n1\n$", output)
+    assert.not_matches("together", output)
+  end
 end)
 
-describe("the catalogue", function()
-  it("has readers together, and writers alone", function()
-    local other = assert(stage.connect():rwlock("catalogue"):read())
-    local lines = start "catalogue.lua"
-    local _, before = read_until(lines, "^writer%-%d\twaits: a reader holds the lock$")
-    for _, line in ipairs(before) do assert.not_matches("begins to write", line) end
-    assert.is_true(other:release())
-    local after = read_to_end(lines)
-    local output = table.concat(after, "\n")
-    local last = table.remove(after)
-    assert.matches("^6 editions, each written by one alone; up to [1-5] read together$", last, output)
-    local written = 0
-    for _, line in ipairs(after) do
-      if line:find "begins to write$" then written = written + 1 end
-    end
-    assert.equal(6, written, output)
-  end)
+it("the catalogue has readers together, and writers alone", function()
+  local other = assert(stage.connect():rwlock("catalogue"):read())
+  local lines = start "catalogue.lua"
+  local _, before = read_until(lines, "^writer%-%d\twaits: a reader holds the lock$")
+  for _, text in ipairs(before) do assert.not_matches("begins to write", text) end
+  assert.is_true(other:release())
+  local after = table.concat(read_to_end(lines), "\n")
+  assert.matches("\n6 editions, each written by one alone; up to [1-5] read together$", after)
+  assert.equal(6, select(2, after:gsub("begins to write\n", "")), after)
 end)
 
-describe("the image workers", function()
-  it("send no more images at a time than there are permits", function()
-    local link = stage.connect():token_semaphore "image-link"
-    assert.equal(2, link:resize(2))
-    local first, second = stage.take(link), stage.take(link)
-    local lines, seen = start "images.lua", {}
-    for _ = 1, 5 do table.insert(seen, select(2, read_until(lines, "^worker%-%d\thas resized image 1$"))) end
-    for _, line in ipairs(seen) do assert.same(1, #line, line[1]) end -- nobody sends
-    assert.is_true(first:release())
-    local all = read_to_end(lines)
-    assert.equal("15 images sent, at most 1 at a time, with 2 permits", table.remove(all))
-    assert.is_true(second:release())
-    all = read_to_end(start "images.lua")
-    assert.matches("^15 images sent, at most [12] at a time, with 2 permits$", table.remove(all))
-  end)
+it("the image workers send no more images at a time than there are permits", function()
+  local link = stage.connect():token_semaphore "image-link"
+  assert.equal(2, link:resize(2))
+  local first, second = stage.take(link), stage.take(link)
+  local lines = start "images.lua"
+  for _ = 1, 5 do
+    local _, seen = read_until(lines, "^worker%-%d\thas resized image 1$")
+    assert.equal(1, #seen, seen[1]) -- nobody sends
+  end
+  assert.is_true(first:release())
+  local all = read_to_end(lines)
+  assert.equal("15 images sent, at most 1 at a time, with 2 permits", all[#all])
+  assert.is_true(second:release())
+  all = read_to_end(start "images.lua")
+  assert.matches("^15 images sent, at most [12] at a time, with 2 permits$", all[#all])
 end)
 
-describe("the example of fencing tokens", function()
-  it("has a writer that was stopped overwrite the next one's file, and refused by its token", function()
-    local lines = start("fencing/run.lua", 300)
-    local function reads(pattern) return (read_until(lines, pattern)) end
+it("a writer that was stopped overwrites the next one's file, and with fencing tokens it is refused", function()
+  local lines = start("fencing/run.lua", 300)
+  local function reads(pattern) return (read_until(lines, pattern)) end
 
-    reads "^without fencing tokens:$"
-    reads "^  A holds the lock, token none, and is stopped before it writes$"
-    reads "^  the store accepts B's edition, token none$"
-    reads "^  A continues$"
-    reads "^  the store accepts A's edition, token none$"
-    assert.not_equal("released", reads "^  A ends: (.*)$")
-    assert.equal("A", reads "^  the file has (%u)'s edition$")
+  reads "^without fencing tokens:$"
+  reads "^  A holds the lock, token none, and is stopped before it writes$"
+  reads "^  the store accepts B's edition, token none$"
+  reads "^  A continues$"
+  reads "^  the store accepts A's edition, token none$"
+  assert.not_equal("released", reads "^  A ends: (.*)$")
+  assert.equal("A", reads "^  the file has (%u)'s edition$")
 
-    reads "^with fencing tokens:$"
-    local first = reads "^  A holds the lock, token (%d+), and is stopped before it writes$"
-    local second = reads "^  the store accepts B's edition, token (%d+)$"
-    reads "^  A continues$"
-    reads("^  the store refuses A's edition: token " .. first .. " is smaller than " .. second .. "$")
-    assert.not_equal("released", reads "^  A ends: (.*)$")
-    assert.equal("B", reads "^  the file has (%u)'s edition$")
-    assert.same({}, read_to_end(lines))
-  end)
+  reads "^with fencing tokens:$"
+  local first = reads "^  A holds the lock, token (%d+), and is stopped before it writes$"
+  local second = reads "^  the store accepts B's edition, token (%d+)$"
+  reads "^  A continues$"
+  reads("^  the store refuses A's edition: token " .. first .. " is smaller than " .. second .. "$")
+  assert.not_equal("released", reads "^  A ends: (.*)$")
+  assert.equal("B", reads "^  the file has (%u)'s edition$")
+  assert.same({}, read_to_end(lines))
 end)
