@@ -81,24 +81,16 @@ describe("the Lua module", function()
 end)
 
 describe("amqplocks.h", function()
-  local function compile(language, compiler, standard, text)
-    local source = ("%s/header.%s"):format(program.place(), language)
-    local file = assert(io.open(source, "w"))
-    file:write(text)
-    file:close()
-    return process.shell("sh", "-c", compiler .. ' -std="$1" -Wall -Wextra -Wpedantic -Werror -I"$2" -c -o "$3" "$4"',
-      "sh", standard, program.LIB, source .. ".o", source)
-  end
-
   it("is a header by itself, of C11 and of C++", function()
-    compile("c", "${CC:-cc}", "c11", '#include <amqplocks.h>\n#include <amqplocks.h>\nextern int some;\n')
-    compile("cc", "${CXX:-c++}", "c++11", '#include <amqplocks.h>\n#include <amqplocks.h>\n')
-    compile("cc", "${CXX:-c++}", "c++11", [[
-      #include <amqplocks.h>
-      const char *name() { return al_code_name(AL_LOST); }
-    ]])
-    assert.is_true(pcall(process.shell, "sh", "-c", 'nm "$1" | grep -q " U al_code_name$"', "sh",
-      program.place() .. "/header.cc.o")) -- by its name in C
+    local path = program.place() .. "/header"
+    process.write(path .. ".c", "#include <amqplocks.h>\n#include <amqplocks.h>\nextern int some;\n")
+    process.write(path .. ".cc", "#include <amqplocks.h>\n#include <amqplocks.h>\n"
+      .. "const char *name() { return al_code_name(AL_LOST); }\n")
+    for standard, compiler in pairs { c11 = "${CC:-cc}", ["c++11"] = "${CXX:-c++}" } do
+      process.shell("sh", "-c", compiler .. ' -std="$1" -Wall -Wextra -Wpedantic -Werror -I"$2" -c -o "$3.o" "$3"',
+        "sh", standard, program.LIB, path .. (standard == "c11" and ".c" or ".cc"))
+    end
+    process.shell("sh", "-c", 'nm "$1" | grep -q " U al_code_name$"', "sh", path .. ".cc.o") -- by its name in C
   end)
 
   it("says of every function what it does", function()
@@ -117,73 +109,55 @@ end)
 
 describe("the libraries, once they are installed", function()
   local root
+  local LIBDIR, INCLUDEDIR = "/opt/lib 64/multi", "/opt/headers"
 
   -- pkg-config, of what is installed below `root`.
   local function flags(...)
-    return process.shell("env", "PKG_CONFIG_PATH=" .. root .. "/opt/lib/pkgconfig", "pkg-config", ...)
+    return process.shell("env", "PKG_CONFIG_PATH=" .. root .. LIBDIR .. "/pkgconfig", "pkg-config", ...)
   end
 
   setup(function()
-    root = program.place() .. "/root"
-    program.make("install-lib", "install-lib-lua", "DESTDIR=" .. root, "PREFIX=/opt")
+    root = program.place() .. "/other root"
+    program.make("install-lib", "install-lib-lua", "DESTDIR=" .. root, "PREFIX=/opt", "LIBDIR=" .. LIBDIR,
+      "INCLUDEDIR=" .. INCLUDEDIR)
   end)
 
   it("are there, all of them and nothing else", function()
-    local version = header.version()
+    local version, archive, lib = header.version(), "amqplocks-" .. program.LUA, LIBDIR:sub(2) .. "/"
+    local expected = { INCLUDEDIR:sub(2) .. "/amqplocks.h", lib .. "lib" .. archive .. ".a", lib .. "libamqplocks.a",
+      lib .. "libamqplocks.so", lib .. "libamqplocks.so." .. version:match "^%d+%.%d+", lib .. "libamqplocks.so."
+      .. version, lib .. "pkgconfig/" .. archive .. ".pc", lib .. "pkgconfig/amqplocks.pc",
+      "opt/share/man/man3/amqplocks.3" }
     local found = {}
-    for path in process.shell("sh", "-c", 'cd "$1" && find . ! -type d', "sh", root):gmatch "%./(%S+)" do
+    for path in process.shell("sh", "-c", 'cd "$1" && find . ! -type d', "sh", root):gmatch "%./([^\n]+)" do
       table.insert(found, path)
     end
-    local expected = { "opt/include/amqplocks.h", "opt/lib/libamqplocks-" .. program.LUA .. ".a",
-      "opt/lib/libamqplocks.a", "opt/lib/libamqplocks.so", "opt/lib/libamqplocks.so." .. version:match "^%d+%.%d+",
-      "opt/lib/libamqplocks.so." .. version, "opt/lib/pkgconfig/amqplocks-" .. program.LUA .. ".pc",
-      "opt/lib/pkgconfig/amqplocks.pc", "opt/share/man/man3/amqplocks.3" }
     table.sort(found)
     table.sort(expected)
     assert.same(expected, found)
   end)
 
-  it("are where pkg-config says", function()
-    assert.matches("^%-I/opt/include", flags("--cflags", "amqplocks"))
-    local shared = flags("--libs", "amqplocks")
-    assert.matches("^%-L/opt/lib %-lamqplocks", shared)
+  it("are where pkg-config says, also where there is a blank in LIBDIR", function()
+    local shared, archive = flags("--libs", "amqplocks"), "amqplocks-" .. program.LUA
+    assert.matches("^%-I/opt/headers%s", flags("--cflags", "amqplocks"))
+    assert.matches("^%-L/opt/lib\\ 64/multi %-lamqplocks", shared)
     assert.not_matches("%-lrabbitmq", shared)
-    for _, packages in ipairs { "amqplocks", "amqplocks-" .. program.LUA } do
+    assert.matches("^%-L/opt/lib\\ 64/multi %-l" .. archive:gsub("%p", "%%%0") .. " ", flags("--libs", archive))
+    for _, packages in ipairs { "amqplocks", archive } do
       assert.matches("%-lrabbitmq .*%-lssl .*%-lcrypto", flags("--static", "--libs", packages))
     end
-    local archive = "amqplocks-" .. program.LUA
-    assert.matches("^%-L/opt/lib %-l" .. archive:gsub("%p", "%%%0") .. " ", flags("--libs", archive))
-  end)
-
-  it("are where pkg-config says, also where LIBDIR and INCLUDEDIR, with a blank in them, say so", function()
-    local other = program.place() .. "/other root"
-    program.make("install-lib", "install-lib-lua", "DESTDIR=" .. other, "PREFIX=/opt", "LIBDIR=/opt/lib 64/multi",
-      "INCLUDEDIR=/opt/headers")
-    local function said(...)
-      return process.shell("env", "PKG_CONFIG_PATH=" .. other .. "/opt/lib 64/multi/pkgconfig", "pkg-config", ...)
-    end
-    assert.matches("^%-I/opt/headers%s", said("--cflags", "amqplocks"))
-    assert.matches("^%-L/opt/lib\\ 64/multi %-lamqplocks", said("--libs", "amqplocks"))
-    assert.matches("^%-L/opt/lib\\ 64/multi %-lamqplocks%-", said("--libs", "amqplocks-" .. program.LUA))
-    read(other .. "/opt/headers/amqplocks.h")
-    read(other .. "/opt/lib 64/multi/libamqplocks.so")
   end)
 
   it("are what a program uses", function()
     local path = program.place() .. "/uses.c"
-    local file = assert(io.open(path, "w"))
-    file:write [[
-      #include <amqplocks.h>
-      #include <stdio.h>
-      int main(void) { return puts(al_code_name(AL_NOT_FOUND)) < 0; }
-    ]]
-    file:close()
-    for name in process.shell("find", root, "-name", "*.pc"):gmatch "%S+" do -- installed below another root
-      process.shell("sed", "-i", "s|=/opt|=" .. root .. "/opt|", name)
-    end
-    local uses = program.build(path, "amqplocks", { lib = root .. "/opt/lib/pkgconfig" })
-    local status, output = program.run({ LD_LIBRARY_PATH = root .. "/opt/lib" }, uses)
-    assert.same({ 0, "not_found\n" }, { status, output })
+    process.write(path, "#include <amqplocks.h>\n#include <stdio.h>\n"
+      .. "int main(void) { return puts(al_code_name(AL_NOT_FOUND)) < 0; }\n")
+    local place = program.place()
+    process.shell("sh", "-c", [[ln -s "$1/opt/lib 64/multi" "$2/lib" && ln -s "$1/opt/headers" "$2/include" &&
+      sed -i "s|^libdir=.*|libdir=$2/lib|; s|^includedir=.*|includedir=$2/include|" "$2"/lib/pkgconfig/*.pc]], "sh",
+      root, place) -- whose name has no blank
+    local uses = program.build(path, "amqplocks", { lib = place .. "/lib/pkgconfig" })
+    assert.same({ 0, "not_found\n" }, { program.run({ LD_LIBRARY_PATH = place .. "/lib" }, uses) })
     assert.not_equal(0, (program.run({}, uses)))
   end)
 end)
@@ -199,9 +173,7 @@ end
 describe("a program in C", function()
   it("from amqplocks(3) holds its mutex", function()
     local path = program.place() .. "/page.c"
-    local file = assert(io.open(path, "w"))
-    file:write((read "docs/man/amqplocks.3":match "\n%.Bd %-literal[^\n]*\n(.-)%.Ed\n"))
-    file:close()
+    process.write(path, (read "docs/man/amqplocks.3":match "\n%.Bd %-literal[^\n]*\n(.-)%.Ed\n"))
     says("alone with the database", program.build(path, "amqplocks"), "none")
   end)
 

@@ -82,30 +82,6 @@ static void use_and_drop(al_session *session) {
   al_op_drop(done);
 }
 
-/* The password is a wrong one until the first connection is about to be opened. */
-static void renewed_settings(void) {
-  char why[AL_MESSAGE_SIZE];
-  al_settings now, then, elsewhere;
-  al_settings_init(&now);
-  CHECK(al_settings_url(&now, getenv("AMQP_URL"), why));
-  then = elsewhere = now;
-  strcpy(then.password, "wrong");
-  strcpy(elsewhere.vhost, "elsewhere");
-  al_session *session = al_native_new(&then);
-  CHECK(!al_native_connects(session)); /* nothing needs a connection yet */
-  al_op *op = al_session_open(session);
-  for (int connects = 0; !al_op_done(op); al_native_wait(session, op)) {
-    if (!al_native_connects(session)) continue;
-    CHECK(al_native_renew(session, &now, 0) == AL_LIMIT);
-    CHECK(al_native_renew(session, &now, AL_HOSTS_MAX + 1) == AL_LIMIT);
-    CHECK(al_native_renew(session, &elsewhere, 1) == AL_VHOST && connects++ < 2);
-    CHECK(al_native_renew(session, &now, 1) == AL_OK);
-  }
-  CHECK(al_op_code(op) == AL_OK && !al_native_connects(session));
-  al_op_drop(op);
-  al_session_drop(session);
-}
-
 /* The semaphore copies its name, and a pending operation does not need its semaphore. */
 static void early_drops(al_session *session) {
   char text[AL_NAME_SIZE];
@@ -125,38 +101,6 @@ static void early_drops(al_session *session) {
   al_op_drop(op); /* not done */
   al_semaphore_drop(semaphore);
   none_is_held();
-}
-
-/* An operation that waits is brought to its end by the library's own thread, and its caller only looks. */
-static void only_looks(al_session *session) {
-  al_session *waits = connect_with(0);
-  al_semaphore *semaphore = al_semaphore_new(session, name, NULL),
-               *same = al_semaphore_new(waits, name, NULL);
-  al_lock *one = take(session, semaphore), *two = take(session, semaphore);
-  al_op *op = al_semaphore_acquire(same, NULL);
-  char reason[AL_MESSAGE_SIZE];
-  while (al_op_waiting(op, reason) < 0) {
-    CHECK(!al_op_done(op));
-    al_native_wait(waits, op);
-  }
-  al_lock_drop(one);
-  for (int64_t until = al_system_now() + 60 * AL_SECOND; !al_op_done(op); usleep(1000))
-    CHECK(al_system_now() < until);
-  CHECK(al_op_code(op) == AL_OK);
-  al_op_drop(op);
-  al_lock_drop(two);
-  al_semaphore_drop(same);
-  al_semaphore_drop(semaphore);
-  al_session_drop(waits);
-}
-
-/* The news so far: two connections were opened, one to hold and one to ask (holder and prober). */
-static void news(al_session *session) {
-  al_note note;
-  int opened = 0;
-  for (; al_session_news(session, &note); opened++)
-    CHECK(!note.is_warning && strstr(note.text, " connection to ") && strstr(note.text, " is open"));
-  CHECK(opened == 2 && !al_session_news(session, &note));
 }
 
 /* ---- threads that share a session ------------------------------------------------------------------------------- */
@@ -229,10 +173,7 @@ int main(int argc, char **argv) {
   nothing_to_drop();
   bad_text();
   al_session *session = connect_with(0);
-  renewed_settings();
   early_drops(session);
-  news(session);
-  only_looks(session);
   use_and_drop(session);
   share();
   puts("all so");
