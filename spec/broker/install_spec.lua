@@ -56,31 +56,24 @@ describe("the module", function()
       ("LUA_PATH=%s LUA_CPATH=%s"):format(quote(path), quote(cpath)))
   end
 
-  local function write(path, text)
-    process.shell("mkdir", "-p", path:match "^(.*)/")
-    local file = assert(io.open(path, "w"))
-    file:write(text)
-    file:close()
+  local function write_program(name, text)
+    process.write(place .. name, "#!/bin/sh\n" .. text)
+    process.shell("chmod", "+x", place .. name)
   end
 
-  local function write_program(path, text)
-    write(path, "#!/bin/sh\n" .. text)
-    process.shell("chmod", "+x", path)
-  end
-
+  -- One file of the module has changed since this checkout was built, from which the rest is copied, if it was.
   setup(function()
     place = process.directory()
-    for _, name in ipairs { "tree", "bare" } do -- in "bare" nothing is built
-      local copy = place .. "/" .. name
-      process.shell("mkdir", "-p", copy .. "/spec", copy .. "/docs")
-      process.shell("cp", "-R", "Makefile", "LICENSE", "lua", "src", copy)
-      process.shell("cp", "-R", "spec/support", copy .. "/spec")
-      process.shell("cp", "-R", "docs/man", copy .. "/docs")
-    end
-    write(place .. "/elsewhere/program.lua", PROGRAM)
+    process.shell("sh", "-c", [[
+      cd "$1" && mkdir -p elsewhere programs tools tree/spec tree/docs tree/build && cd "$OLDPWD" || exit
+      cp -Rp Makefile LICENSE lua src "$1/tree" && cp -Rp spec/support "$1/tree/spec" && cp -Rp docs/man "$1/tree/docs"
+      cp -Rp "$1/tree" "$1/bare"
+      for built in "build/$2" build/lib build/cli; do [ ! -d $built ] || cp -Rp $built "$1/tree/build"; done
+      rm -f "$1"/tree/build/lib/*.pc && touch "$1/tree/src/core/base/code.c"]], "sh", place, LUA)
+    process.write(place .. "/elsewhere/program.lua", PROGRAM)
     for _, tool in ipairs { "cc", "ar" } do
-      write_program(place .. "/tools/" .. tool, ('echo "%s $*" >>%s\nexec %s "$@"\n'):format(tool,
-        quote(place .. "/calls"), tool))
+      write_program("/tools/" .. tool, ('echo "%s $*" >>%s\nexec %s "$@"\n'):format(tool, quote(place .. "/calls"),
+        tool))
     end
     tools = ("CC=%s/cc AR=%s/ar CPPFLAGS='-D_FORTIFY_SOURCE=2 -Wdate-time' CFLAGS='-O0 -fstack-protector-strong' "
       .. "LDFLAGS='-Wl,-z,relro -Wl,-z,now'"):format(quote(place .. "/tools"), quote(place .. "/tools"))
@@ -115,14 +108,13 @@ describe("the module", function()
     for call in calls:gmatch "cc ([^\n]*)\n" do
       if call:find(" -c ", 1, true) then
         compiled = compiled + 1
-        assert.matches("-D_FORTIFY_SOURCE=2 -Wdate-time", call, 1, true)
-        assert.matches("-O0 -fstack-protector-strong", call, 1, true)
+        assert.matches("%-O0 %-fstack%-protector%-strong [^\n]*%-D_FORTIFY_SOURCE=2 %-Wdate%-time [^\n]*%-c ", call)
       elseif call:find("-shared", 1, true) then
         linked = linked + 1
         assert.matches("-Wl,-z,relro -Wl,-z,now", call, 1, true)
       end
     end
-    assert.is_true(compiled > 50)
+    assert.is_true(compiled >= 1)
     assert.equal(2, linked)
     assert.matches("ar rcs build/lib/libamqplocks.a", calls, 1, true)
     process.shell("rm", place .. "/calls")
@@ -154,12 +146,9 @@ describe("the module", function()
     assert.equal(before, list(prefix))
   end)
 
-  it("goes below DESTDIR where LIBDIR, LUA_LDIR and LUA_CDIR say, in the environment or as arguments", function()
-    local where = "DESTDIR='../staged here/root' LUA_LDIR=/opt/lua"
-    make("install " .. where, "PREFIX=/usr LIBDIR=/usr/lib/multi")
-    make("install LUA_CDIR=/opt/c " .. where)
-    for _, file in ipairs { "opt/lua/amqplocks/init.lua", "opt/c/amqplocks/core.so",
-      ("usr/lib/multi/lua/%s/amqplocks/core.so"):format(VERSION) } do
+  it("goes below DESTDIR where LUA_LDIR and LUA_CDIR say, in the environment or as arguments", function()
+    make("install DESTDIR='../staged here/root' LUA_LDIR=/opt/lua", "PREFIX=/usr LUA_CDIR=/opt/c")
+    for _, file in ipairs { "opt/lua/amqplocks/init.lua", "opt/c/amqplocks/core.so" } do
       assert.is_string(process.contents(place .. "/staged here/root/" .. file), file)
     end
   end)
@@ -168,7 +157,8 @@ describe("the module", function()
     local where = "PREFIX=/usr LIBDIR=/usr/lib/multi DESTDIR='../to go/away'"
     assert.not_matches("ldconfig", make("-j4 " .. ALL .. " " .. where))
     local listed = list(place .. "/to go")
-    for _, file in ipairs { "/multi/libamqplocks.a", "/usr/bin/amqp-lock", "/usr/share/man/man1/amqp-lock.1",
+    for _, file in ipairs { "/multi/libamqplocks.a", ("/multi/lua/%s/amqplocks/core.so"):format(VERSION),
+      "/usr/bin/amqp-lock", "/usr/share/man/man1/amqp-lock.1",
       "/usr/share/bash-completion/completions/amqp-lock-admin" } do
       assert.is_truthy(listed:find(file .. "\n", 1, true), file)
     end
@@ -187,13 +177,19 @@ describe("the module", function()
   -- A system on which no package is installed and pkg-config finds nothing; its apt-get only notes what it is called
   -- with. Gives the environment for run().
   local function bare_system()
-    process.shell("rm", "-rf", place .. "/called")
     for _, tool in ipairs { "apt-get", "apt", "apt-cache" } do
-      write_program(place .. "/programs/" .. tool, ('echo "%s $*" >>%s\n'):format(tool, quote(place .. "/called")))
+      write_program("/programs/" .. tool, ('echo "%s $*" >>%s\n'):format(tool, quote(place .. "/called")))
     end
-    write_program(place .. "/programs/sudo", 'exec "$@"\n')
-    write_program(place .. "/programs/dpkg-query", "exit 1\n")
+    write_program("/programs/sudo", 'exec "$@"\n')
+    write_program("/programs/dpkg-query", "exit 1\n")
     return ("PATH=%s:\"$PATH\" PKG_CONFIG_LIBDIR=/nonexistent"):format(quote(place .. "/programs"))
+  end
+
+  -- What apt-get has been called with since the last time, or nil.
+  local function called()
+    local lines = process.contents(place .. "/called")
+    os.remove(place .. "/called")
+    return lines
   end
 
   local function make_fails(goal, environment)
@@ -204,19 +200,17 @@ describe("the module", function()
 
   it("needs packages: make names what it lacks and the line that installs it, and installs nothing", function()
     local environment = bare_system()
-    for _, goal in ipairs { "", "cli", "install-lib-lua DESTDIR=../none", "-j4 install install-lib DESTDIR=../none",
-      "-s env" } do
+    for _, goal in ipairs { "", "cli", "-j4 install install-lib DESTDIR=../none", "-s env" } do
       local said = make_fails(goal, environment)
       assert.matches("\n  rabbitmq%-c %(", said)
       local line, packages = said:match "\n`(make deps[^\n]*)` installs it, by: apt%-get install ([^\n]*)"
       assert.matches("librabbitmq%-dev", packages)
-      assert.is_nil(process.contents(place .. "/called"))
+      assert.is_nil(called())
       assert.is_nil(process.contents(place .. "/none"))
       assert.not_matches("export", said)
       run("/bare", line, environment)
-      local called = process.contents(place .. "/called")
-      for package in packages:gmatch "%S+" do assert.is_truthy(called:find(" " .. package, 1, true), package) end
-      process.shell("rm", place .. "/called")
+      local got = called()
+      for package in packages:gmatch "%S+" do assert.is_truthy(got:find(" " .. package, 1, true), package) end
     end
   end)
 
@@ -232,13 +226,12 @@ describe("the module", function()
   it("has its packages installed by make deps, those for building unless it is told what else they are for", function()
     local environment = bare_system()
     run("/bare", "make deps", environment)
-    local called = process.contents(place .. "/called")
-    assert.matches("apt%-get install [^\n]*librabbitmq%-dev", called)
-    assert.matches("liblua5%.4%-dev", called)
-    assert.not_matches("rabbitmq%-server", called)
-    process.shell("rm", place .. "/called")
+    local got = called()
+    assert.matches("apt%-get install [^\n]*librabbitmq%-dev", got)
+    assert.matches("liblua5%.4%-dev", got)
+    assert.not_matches("rabbitmq%-server", got)
     run("/bare", "make deps FOR=lib", environment)
-    assert.not_matches("lua", process.contents(place .. "/called"))
+    assert.not_matches("lua", called())
     assert.matches("FOR=tset: ", make_fails("deps FOR=tset", environment))
   end)
 end)

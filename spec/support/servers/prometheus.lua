@@ -4,6 +4,7 @@
 --- A throw-away Prometheus, which asks some targets every second.
 local process = require "spec.support.process"
 local server = require "spec.support.servers.server"
+local socket = require "socket"
 local until_true = require "spec.support.until"
 
 local prometheus = {}
@@ -33,7 +34,7 @@ function prometheus.start(ports, rules)
     }, function() return pcall(process.shell, "curl", "-sf", ("http://127.0.0.1:%d/-/ready"):format(port)) end
   end)
   self.url = ("http://127.0.0.1:%d"):format(port)
-  for _, name in ipairs{ "get", "query", "range", "await" } do self[name] = prometheus[name] end
+  for _, name in ipairs{ "get", "query", "await" } do self[name] = prometheus[name] end
   return self
 end
 
@@ -67,48 +68,24 @@ function prometheus.queries(path, interval)
   return list
 end
 
-local SERIES = [[
+local VALUES = [[
 import json, sys
 answer = json.loads(sys.argv[1])
 if answer["status"] != "success":
     sys.exit(answer["error"])
 for one in answer["data"]["result"]:
-    print("series", *("%s=%s" % item for item in sorted(one["metric"].items())), sep="\t")
-    for at, value in one.get("values") or [one.get("value")]:
-        print("value", at, value, sep="\t")
+    labels = [item for item in sorted(one["metric"].items()) if item[0] not in ("instance", "job", "__name__")]
+    print(",".join("%s=%s" % item for item in labels), one["value"][1], sep="\t")
 ]]
-
--- A list of series: { labels, words of the labels, values }, where a value is { at, text }.
-local function series(self, path, ...)
-  local list = {}
-  for line in process.shell("python3", "-c", SERIES, self:get(path, ...)):gmatch "[^\n]+" do
-    local at, text = line:match "^value\t(%S+)\t(%S+)"
-    if at then
-      table.insert(list[#list].values, { at = tonumber(at), text = text })
-    else
-      local labels, words = {}, {}
-      for name, value in line:gmatch "\t([^=]+)=([^\t]*)" do
-        labels[name] = value
-        local is_own = name ~= "instance" and name ~= "job" and name ~= "__name__"
-        if is_own then table.insert(words, name .. "=" .. value) end
-      end
-      table.insert(list, { labels = labels, words = table.concat(words, ","), values = {} })
-    end
-  end
-  return list
-end
 
 --- Evaluates a query; returns a table of numbers by labels, such as ["kind=mutex,name=db"], and how many there are.
 function prometheus:query(expression)
-  local values, list = {}, series(self, "/api/v1/query", "query=" .. expression)
-  for _, one in ipairs(list) do values[one.words] = tonumber(one.values[1].text) or 0 / 0 end
-  return values, #list
-end
-
---- Evaluates a query for each second between two times, in seconds since the epoch. Returns a list of series.
-function prometheus:range(expression, from, to)
-  return series(self, "/api/v1/query_range", "query=" .. expression, ("start=%d"):format(from), ("end=%d"):format(to),
-    "step=1s")
+  local values, count = {}, 0
+  local lines = process.shell("python3", "-c", VALUES, self:get("/api/v1/query", "query=" .. expression))
+  for labels, value in lines:gmatch "([^\t\n]*)\t([^\n]*)\n" do
+    values[labels], count = tonumber(value) or 0 / 0, count + 1
+  end
+  return values, count
 end
 
 --- Evaluates a query again and again, until its answer fulfils a condition. `is_fine` gets what query() returns.
@@ -118,6 +95,7 @@ function prometheus:await(expression, is_fine)
     if is_fine(values, count) then return true end
     local seen = {}
     for labels, value in pairs(values) do table.insert(seen, ("{%s} %g"):format(labels, value)) end
+    socket.sleep(0.3) -- it asks its targets once a second
     return false, expression .. ": " .. table.concat(seen, ", ")
   end, 60)
 end
