@@ -44,35 +44,25 @@ local function holder_of_all(name, between)
   return holder
 end
 
--- One after the other, spread over a heartbeat, that each meets it at another moment.
-local function silence_all(between)
-  for i = 1, RUNS do
+local function play(totals)
+  local between, name = proxy.start(), stage.semaphore(RUNS)
+  local holder, rival = holder_of_all(name, between), witness.start()
+  witness.take(rival, name, RUNS)
+  witness.watch(holder, 0.001)
+  for i = 1, RUNS do -- one after the other, spread over a heartbeat, that each meets it at another moment
     for index = 2 * i - 1, 2 * i do
       between:switch("up", silence_of(i).up, index)
       between:switch("down", silence_of(i).down, index)
     end
     socket.sleep(1 / RUNS)
   end
-end
-
-local function judge(seen, taken, totals)
-  for i = 1, RUNS do
-    local total, verdict = totals[silence_of(i)], (witness.verdict(seen[i], taken[i]))
+  local taken = witness.taken(rival)
+  for i, seen in ipairs(witness.seen(holder)) do
+    local total, verdict = totals[silence_of(i)], (witness.verdict(seen, taken[i]))
     assert.not_equal("after", verdict, silence_of(i).words)
     total[verdict] = total[verdict] + 1
-    local code = seen[i].code
-    assert.is_true(verdict == "unknown" or code == "suspect" or code == "lost", code)
+    assert.is_true(verdict == "unknown" or seen.code == "suspect" or seen.code == "lost", seen.code)
   end
-end
-
-local function play(totals)
-  local between, name = proxy.start(), stage.semaphore(RUNS)
-  local holder, rival = holder_of_all(name, between), witness.start()
-  witness.take(rival, name, RUNS)
-  witness.watch(holder, 0.001)
-  silence_all(between)
-  local taken = witness.taken(rival)
-  judge(witness.seen(holder), taken, totals)
   assert.is_true(holder:run("for _, lock in ipairs(locks) do assert(not lock:verify()) end return true"))
   assert.is_true(rival:run("for _, lock in ipairs(taken) do assert(lock:verify()) end return true"))
   process.clear()
