@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: MIT
 # SPDX-FileCopyrightText: the amqp-locks authors
 #
-# Executes CQL on one node of Cassandra, for Lua: cassandra_bridge.py ADDRESS PORT LISTEN SECONDS
+# Executes CQL on one node of Cassandra, for Lua: cassandra_bridge.py ADDRESS PORT LISTEN
 #
 # Listens on LISTEN of 127.0.0.1. Each line of a connection is a question in JSON, and is answered by a line:
 #   {"cql": text, "consistency": number, "serial_consistency": number, "page_size": number, "paging_state": hex}
 #   {"rows": [...], "paging_state": hex}, or {"message": text, "code": number}; no code: Cassandra gave no answer in
-#   SECONDS, or cannot be reached
+#   20 seconds, or cannot be reached
 # Errors are not retried, and timestamps are milliseconds, as with lua-cassandra.
 import datetime
 import json
@@ -30,8 +30,8 @@ CODES = [(Unavailable, 0x1000), (ReadTimeout, 0x1200), (Timeout, 0x1100), (ReadF
 
 
 class Bridge:
-    def __init__(self, address, port, seconds):
-        profile = ExecutionProfile(load_balancing_policy=WhiteListRoundRobinPolicy([address]), request_timeout=seconds,
+    def __init__(self, address, port):
+        profile = ExecutionProfile(load_balancing_policy=WhiteListRoundRobinPolicy([address]), request_timeout=20,
                                    retry_policy=FallthroughRetryPolicy(), row_factory=dict_factory)
         self.cluster = Cluster([address], port=port, protocol_version=4, connect_timeout=30,
                                reconnection_policy=ConstantReconnectionPolicy(0.2, None),
@@ -83,7 +83,7 @@ class Server(socketserver.ThreadingTCPServer):
 
 
 if __name__ == "__main__":
-    bridge = Bridge(sys.argv[1], int(sys.argv[2]), float(sys.argv[4]))
+    bridge = Bridge(sys.argv[1], int(sys.argv[2]))
     with Server(("127.0.0.1", int(sys.argv[3])), Connection) as server:
         server.bridge = bridge
         server.serve_forever()

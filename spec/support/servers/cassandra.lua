@@ -11,7 +11,6 @@
 --     cluster:stop()
 --
 -- Maven copies Cassandra to build/cassandra, once. A node has 512 MB of heap, and takes 0.9 GB of memory.
-local socket = require "socket"
 local process = require "spec.support.process"
 local server = require "spec.support.servers.server"
 local until_true = require "spec.support.until"
@@ -116,12 +115,6 @@ local function words_of(java, place, own)
   return words
 end
 
-local function listens(address, port)
-  local try = socket.connect(address, port)
-  if try then try:close() end
-  return try ~= nil
-end
-
 local function address_of(number) return "127.0.0." .. number end
 
 -- Begins to start a node. It is ended by SIGKILL, which a stopped process gets, too.
@@ -142,17 +135,17 @@ function Cluster:_await(number)
     if not process.stat(node.pid) then
       error("Cassandra does not start: " .. (process.contents(node.directory .. "/log") or ""):sub(-2000), 0)
     end
-    return listens(address_of(number), self.port), "Cassandra does not serve"
+    return server.listens(self.port, address_of(number)), "Cassandra does not serve"
   end, SECONDS)
 end
 
---- Starts a process that executes CQL on a node; returns its port. It gives up a statement after `seconds` (20).
-function Cluster:bridge(number, seconds)
+--- Starts a process that executes CQL on a node; returns its port.
+function Cluster:bridge(number)
   local port, place = server.free_port(), here()
   local words = { "/usr/bin/python3", place .. "/" .. BRIDGE, address_of(number) }
-  for _, word in ipairs { self.port, port, seconds or 20 } do table.insert(words, tostring(word)) end
+  for _, word in ipairs { self.port, port } do table.insert(words, tostring(word)) end
   table.insert(self.bridges, (server.start(function()
-    return words, function() return listens("127.0.0.1", port) end
+    return words, function() return server.listens(port) end
   end)))
   return port
 end
