@@ -9,7 +9,6 @@ COUNT of them run at a time, RUNS in all. Each command takes a flock(2) of WITNE
 process has ended: a command that finds it taken is inside beside another one. The command of one that is killed never
 ends by itself, and every second of these ignores TERM. Prints "overlaps N, killed N, ended N".
 """
-import fcntl
 import os
 import subprocess
 import sys
@@ -17,44 +16,34 @@ import sys
 SCRIPT = """
 exec 9>>"$1"
 flock -n 9 && what=alone || what=overlap
-[ "$4" = deaf ] && trap '' TERM
+[ "$3" = deaf ] && trap '' TERM
 echo "$what $2 $3" >&8
-[ "$4" = quick ] && exec sleep 0.01
+[ "$3" = quick ] && exec sleep 0.01
 while :; do sleep 600; done
 """
 
 
-def start(number, name, amqp_lock, witness, write):
-    victim = number % 3 == 0
-    manner = "deaf" if number % 6 == 0 else "slow" if victim else "quick"
-    what = "victim" if victim else "other"
-    os.dup2(write, 8)
-    os.set_inheritable(8, True)
-    return subprocess.Popen([amqp_lock, "--grace", "1", name, "sh", "-c", SCRIPT, "sh", witness, str(number), what,
-                             manner], stdin=subprocess.DEVNULL, pass_fds=(8,))
+def start(number, name, amqp_lock, witness):
+    manner = "deaf" if number % 6 == 0 else "slow" if number % 3 == 0 else "quick"
+    return subprocess.Popen([amqp_lock, "--grace", "1", name, "sh", "-c", SCRIPT, "sh", witness, str(number), manner],
+                            stdin=subprocess.DEVNULL, pass_fds=(8,))
 
 
 def main():
-    amqp_lock, name, count, runs, witness = sys.argv[1:4] + [int(sys.argv[4])] + sys.argv[5:6]
-    count = int(count)
+    amqp_lock, name, count, runs, witness = sys.argv[1:]
     read, write = os.pipe()
-    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 65536)
-    crowd, begun, overlaps, killed = {}, 0, 0, 0
+    os.dup2(write, 8)
+    crowd, overlaps = {}, 0
+    for number in range(1, int(count) + 1):
+        crowd[number] = start(number, name, amqp_lock, witness)
     lines = os.fdopen(read)
-    inside = 0
-    while begun < min(count, runs):
-        begun += 1
-        crowd[begun] = start(begun, name, amqp_lock, witness, write)
-    while inside < runs:
-        what, number, kind = lines.readline().split()
-        inside += 1
+    for _ in range(int(runs)):
+        what, number, manner = lines.readline().split()
         overlaps += what == "overlap"
-        if kind == "victim":
+        if manner != "quick":
             crowd[int(number)].kill()
-            killed += 1
-        if begun < runs:
-            begun += 1
-            crowd[begun] = start(begun, name, amqp_lock, witness, write)
+        if len(crowd) < int(runs):
+            crowd[len(crowd) + 1] = start(len(crowd) + 1, name, amqp_lock, witness)
     statuses = [one.wait() for one in crowd.values()]
     print("overlaps %d, killed %d, ended %d" % (overlaps, statuses.count(-9), statuses.count(0)))
 
