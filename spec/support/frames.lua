@@ -233,12 +233,6 @@ VALUES[byte "I"] = function (bytes, at)
   return number < 0x80000000 and number or number - 0x100000000, after
 end
 
-VALUES[byte "l"] = function (bytes, at)
-  local high, low = read_long(bytes, at), read_long(bytes, at + 4)
-  if high >= 0x80000000 then high = high - 0x100000000 end
-  return high * 0x100000000 + low, at + 8
-end
-
 local function read_value(bytes, at)
   local reader = VALUES[byte(bytes, at)]
   if not reader then error(("no such type in a field table: %q"):format(sub(bytes, at, at)), 0) end

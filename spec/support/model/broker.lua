@@ -55,26 +55,22 @@ local function add_node(self, name)
   table.insert(self.nodes, { name = name, behind = self:lag(self.laws.stale), viewed = 0 })
 end
 
-local function is_before_4_3(version)
-  local major, minor = version:match("^(%d+)%.(%d+)")
-  return tonumber(major) < 4 or tonumber(major) == 4 and tonumber(minor) < 3
-end
-
-local function is_before_4_0(version) return tonumber(version:match "^%d+") < 4 end
-
 local function laws_with(some)
   local laws = {}
   for name, law in pairs(Broker.laws) do laws[name] = law end
   for name, law in pairs(some) do laws[name] = law end
-  if laws.by_its_name == nil then laws.by_its_name = is_before_4_3(laws.version) end
-  if laws.wakes_next == nil then laws.wakes_next = not is_before_4_0(laws.version) end
-  laws.counts_in = is_before_4_3(laws.version) and "x-delivery-count" or "x-acquired-count"
+  local major, minor = laws.version:match "^(%d+)%.(%d+)"
+  local is_before_4_3 = tonumber(major) * 100 + tonumber(minor) < 403
+  if laws.by_its_name == nil then laws.by_its_name = is_before_4_3 end
+  if laws.wakes_next == nil then laws.wakes_next = tonumber(major) >= 4 end
+  laws.counts_in = is_before_4_3 and "x-delivery-count" or "x-acquired-count"
   return laws
 end
 
 function Broker.new(world, laws)
   local self = setmetatable({ world = world, random = world.random:fork(), queues = {}, connections = {}, names = 0,
-    exchanges = { ["amq.direct"] = { type = "direct", bindings = {} } }, remains = {}, watchers = {},
+    exchanges = { ["amq.direct"] = { type = "direct", bindings = {} } }, remains = {},
+    watchers = { changed = {}, leveled = {}, delivered = {}, consumed = {}, left = {}, asked = {}, given_back = {} },
     past = { queues = {}, bindings = {} }, nodes = {},
     laws = laws_with(laws or {}) }, Broker)
   for i = 1, self.laws.nodes do add_node(self, i) end
@@ -91,8 +87,8 @@ end
 -- Connections -------------------------------------------------------------------------------------------------------
 
 --- A client connects. `arrived(bytes)` is called with what the broker writes, `ended()` at the end. Returns the
--- client's end: send(bytes); close(); reset(), which loses bytes under way; cut("up", "down" or "both"): nothing
--- arrives any more, and neither end is notified; stall("up", "down" or "both", seconds): nothing arrives for that time.
+-- client's end: send(bytes); close(); reset(), which loses bytes under way; strike("cut" or "stall", "up", "down" or
+-- "both", seconds): nothing arrives any more, or for that time, and neither end is notified.
 function Broker:connect(arrived, ended, pace)
   local connection
   pace = pace or self.laws.pace
@@ -113,13 +109,9 @@ function Broker:connect(arrived, ended, pace)
       up:reset()
       down:cut()
     end,
-    cut = function (_, direction)
-      if direction ~= "down" then up:cut() end
-      if direction ~= "up" then down:cut() end
-    end,
-    stall = function (_, direction, seconds)
-      if direction ~= "down" then up:stall(seconds) end
-      if direction ~= "up" then down:stall(seconds) end
+    strike = function (_, how, direction, seconds)
+      if direction ~= "down" then up[how](up, seconds) end
+      if direction ~= "up" then down[how](down, seconds) end
     end,
   }
 end
@@ -132,68 +124,18 @@ end
 
 -- Queues ------------------------------------------------------------------------------------------------------------
 
---- For queues: the queue was created, is gone, or its exclusive consumer came or left.
-function Broker:changed(queue)
-  for _, watcher in ipairs(self.watchers) do watcher(queue) end
-end
+--- Calls fn whenever this happens:
+--   changed(queue)                          a queue was created or is gone, or its exclusive consumer came or left
+--   leveled(queue)                          the number of its messages may have changed, or some were delivered
+--   delivered(queue, consumer, message)     it gives a message to a consumer
+--   consumed(queue, consumer)               it got a consumer; left(queue, consumer): it lost one
+--   asked(queue, channel)                   a client is told the number of its consumers
+--   given_back(queue, connection)           a client requeues a message, unless that crossed with its basic.cancel
+function Broker:on(event, fn) table.insert(self.watchers[event], fn) end
 
---- Calls fn(queue) whenever a queue was created or is gone, or its exclusive consumer came or left.
-function Broker:watch(fn)
-  table.insert(self.watchers, fn)
-end
-
---- Calls asked(queue, channel) whenever a client is told the number of a queue's consumers, arrived(queue, consumer)
--- when a consumer was added, and returned(queue, connection) when a client requeues a message, unless the requeue
--- crossed with its basic.cancel.
-function Broker:watch_line(asked, arrived, returned)
-  self.line_watcher = { asked = asked, arrived = arrived, returned = returned }
-end
-
---- For channels.
-function Broker:asked(queue, channel)
-  if self.line_watcher then self.line_watcher.asked(queue, channel) end
-end
-
---- Calls fn(queue) whenever the number of a queue's messages may have changed, or some were delivered.
-function Broker:watch_level(fn)
-  self.level_watcher = fn
-end
-
---- For queues.
-function Broker:leveled(queue)
-  if self.level_watcher and queue.is_alive then self.level_watcher(queue) end
-end
-
---- Calls fn(queue, consumer, message) whenever a queue gives a message to a consumer.
-function Broker:watch_deliveries(fn)
-  self.delivery_watcher = fn
-end
-
---- For queues.
-function Broker:delivered(queue, consumer, message)
-  consumer.served_at = self.world.now
-  if self.delivery_watcher then self.delivery_watcher(queue, consumer, message) end
-end
-
---- Calls fn(queue, consumer, is_there) whenever a queue got a consumer (true), or lost it (false).
-function Broker:watch_consumers(fn)
-  self.consumer_watcher = fn
-end
-
---- For queues.
-function Broker:consumed(queue, consumer)
-  if self.line_watcher then self.line_watcher.arrived(queue, consumer) end
-  if self.consumer_watcher then self.consumer_watcher(queue, consumer, true) end
-end
-
---- For queues.
-function Broker:left(queue, consumer)
-  if self.consumer_watcher then self.consumer_watcher(queue, consumer, false) end
-end
-
---- For channels.
-function Broker:given_back(queue, connection)
-  if self.line_watcher then self.line_watcher.returned(queue, connection) end
+function Broker:tell(event, a, b, c)
+  local watchers = self.watchers[event]
+  for i = 1, #watchers do watchers[i](a, b, c) end
 end
 
 --- Creates a queue; `options` are owner (a connection), durable, auto_delete, arguments.
@@ -202,7 +144,7 @@ function Broker:declare(name, options)
   self.world:note("broker", "%s is made", name)
   self.queues[name] = queue
   if queue.owner then table.insert(queue.owner.exclusive, queue) end
-  self:changed(queue)
+  self:tell("changed", queue)
   return queue
 end
 
@@ -223,14 +165,13 @@ local function disown(queue)
   end
 end
 
---- For the queue: it is gone.
 function Broker:forget(queue)
   self.world:note("broker", "%s is gone", queue.name)
   self.queues[queue.name] = nil
   keep_past(self, self.past.queues, queue)
   for name in pairs(self.exchanges) do self:unbind(queue, name) end
   disown(queue)
-  self:changed(queue)
+  self:tell("changed", queue)
 end
 
 local function take_away(self, name)
@@ -246,7 +187,6 @@ function Broker:ends_elsewhere(name)
   self.world:after(self:lag(self.laws.taken_away), take_away, self, name)
 end
 
---- Whether the queue has an exclusive consumer.
 function Broker:is_shut(name)
   local queue = self.queues[name]
   local first = queue and queue.consumers[1]
@@ -262,7 +202,6 @@ function Broker:unbind(queue, exchange, key)
   end
 end
 
---- For channels.
 function Broker:is_bound(queue, exchange, key)
   for _, binding in ipairs(self.exchanges[exchange] and self.exchanges[exchange].bindings or {}) do
     if binding.queue == queue and binding.key == key then return true end
@@ -371,7 +310,6 @@ function Broker:kill(name)
   come_back(self, queue).is_dead = true
 end
 
---- The node is back.
 function Broker:revive(name)
   local queue = self.queues[name]
   if not queue then return end
@@ -387,7 +325,6 @@ function Broker:go_on()
   end
 end
 
---- Denies read permission to all clients, or grants it again.
 function Broker:deny(is_on)
   self.denies = is_on
   self.world:note("broker", is_on and "lets nobody consume" or "lets everybody consume")
@@ -397,7 +334,6 @@ function Broker:purge(name)
   if self.queues[name] then self.queues[name]:purge() end
 end
 
---- Puts messages of this type into a queue.
 function Broker:put(name, count, properties)
   for _ = 1, count do
     self:publish{ exchange = "", routing_key = name, properties = properties or {}, body = "" }
@@ -456,7 +392,6 @@ function Broker:stop(in_order)
   end
 end
 
---- The broker starts again.
 function Broker:start()
   self.world:note("broker", "starts")
   self.is_down = false
@@ -470,7 +405,6 @@ function Broker:count(name)
   return #queue.messages, queue.unacked_count - queue.acks_coming, #queue.consumers
 end
 
---- The names of all queues, sorted.
 function Broker:names_of_queues()
   local names = {}
   for name in pairs(self.queues) do table.insert(names, name) end

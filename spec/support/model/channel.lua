@@ -9,7 +9,6 @@
 local frames = require "spec.support.frames"
 local lua53 = require "spec.support.lua53"
 
-
 local Channel = {}
 Channel.__index = Channel
 
@@ -78,7 +77,6 @@ local function begins_late(self, frame)
   self.in_until = math.max(self.in_until, self.world.now) + broker:lag(broker.laws.birth)
 end
 
---- A method arrives, with its content if it has any.
 function Channel:arrive(frame)
   if self.state == "closing" then
     handle(self, frame)  -- its owner is dead: no delay
@@ -94,7 +92,6 @@ local function write(self, bytes, more)
   if more then self.connection:write(more) end
 end
 
--- The same, for a record: { frame =, bytes =, more =, news = }.
 local function write_known(self, said)
   if self.state == "over" then return end
   if self.world.trace then self.connection:note_sent(said.frame, self.number) end
@@ -115,7 +112,6 @@ local function reply(self, frame, news)
   say(self, frame, frames.write_method(frame, self.number), nil, news)
 end
 
--- The header and the body of a message.
 local function content_of(self, message)
   local body = message.body
   message.header = message.header or frames.write_header(self.number, message.properties, #body)
@@ -152,20 +148,14 @@ end
 
 -- The end -----------------------------------------------------------------------------------------------------------
 
--- Adds the queues of these to the list, each once.
-local function add_queues(list, seen, things)
-  for _, thing in ipairs(things) do
-    local queue = thing.queue
-    if not seen[queue] then list[#list + 1] = queue end
-    seen[queue] = true
-  end
-end
-
 local function queues_of(self)
   local list, seen = {}, {}
-  add_queues(list, seen, self.consumers)
-  add_queues(list, seen, self.unacked)
-  add_queues(list, seen, self.settling)
+  for _, things in ipairs{ self.consumers, self.unacked, self.settling } do
+    for _, thing in ipairs(things) do
+      if not seen[thing.queue] then list[#list + 1] = thing.queue end
+      seen[thing.queue] = true
+    end
+  end
   return list
 end
 
@@ -197,44 +187,49 @@ function Channel:down()
   end
 end
 
---- The channel ends with its connection.
 function Channel:over()
   self:down()
   self.state = "over"
 end
 
-METHODS["channel.close"] = function (self)
-  if self.state == "open" then self:down() end
-  local was_closing = self.state == "closing"
-  reply(self, { method = "channel.close-ok" })
-  if was_closing then return end  -- our own close is still to be answered
+local function closed(self)
   self.state = "closed"
   self.connection:channel_closed(self)
+end
+
+METHODS["channel.close"] = function (self)
+  if self.state == "open" then self:down() end
+  reply(self, { method = "channel.close-ok" })
+  if self.state ~= "closing" then closed(self) end -- or our own close is still to be answered
 end
 
 METHODS["channel.close-ok"] = function (self)
   if self.state ~= "closing" then error("channel.close-ok on a channel that nobody closes", 0) end
-  self.state = "closed"
-  self.connection:channel_closed(self)
+  closed(self)
 end
 
 -- Queues ------------------------------------------------------------------------------------------------------------
 
-local function no_queue(self, frame)
-  self:fail(404, ("NOT_FOUND - no queue '%s' in vhost '/'"):format(frame.queue), frame)
-end
+local REFUSALS = {
+  ["no queue"] = { 404, "NOT_FOUND - no queue '%s' in vhost '/'" },
+  ["out of reach"] = { 404, "NOT_FOUND - home node 'rabbit@other' of durable queue '%s' in vhost '/' is down or "
+    .. "inaccessible" },
+  ["no exchange"] = { 404, "NOT_FOUND - no exchange '%s' in vhost '/'" },
+  locked = { 405, "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '%s' in vhost '/'. It could be "
+    .. "originally declared on another connection or the exclusive property value does not match that of the "
+    .. "original declaration." },
+  denied = { 403, "ACCESS_REFUSED - read access to queue '%s' in vhost '/' refused for user 'guest'" },
+  alone = { 403, "ACCESS_REFUSED - queue '%s' in vhost '/' in exclusive use" },
+  reserved = { 403, "ACCESS_REFUSED - queue name '%s' contains reserved prefix 'amq.*'" },
+  ["an exchange"] = { 403, "ACCESS_REFUSED - operation not permitted on exchange '%s'" },
+  ["in use"] = { 406, "PRECONDITION_FAILED - queue '%s' in vhost '/' in use" },
+  ["not empty"] = { 406, "PRECONDITION_FAILED - queue '%s' in vhost '/' not empty" },
+}
 
-local function locked(self, frame)
-  self:fail(405, ("RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '%s' in vhost '/'. It could be "
-    .. "originally declared on another connection or the exclusive property value does not match that of the original "
-    .. "declaration."):format(frame.queue), frame)
-end
-
-local function is_out_of_reach(self, queue, frame)
-  if not queue.is_down then return false end
-  self:fail(404, ("NOT_FOUND - home node 'rabbit@other' of durable queue '%s' in vhost '/' is down or inaccessible")
-    :format(queue.name), frame)
-  return true
+-- Closes the channel, because of the queue that this is about, or of its exchange.
+local function refuse(self, frame, why)
+  local code, text = REFUSALS[why][1], REFUSALS[why][2]
+  self:fail(code, text:format(why:find "exchange" and frame.exchange or frame.queue), frame)
 end
 
 local function is_foreign(self, queue) return queue.owner and queue.owner ~= self.connection end
@@ -242,9 +237,9 @@ local function is_foreign(self, queue) return queue.owner and queue.owner ~= sel
 -- Returns the queue, if it exists and this connection may use it; otherwise closes the channel.
 local function usable(self, frame)
   local queue = self.connection:sees(frame.queue)
-  if not queue then return no_queue(self, frame) end
-  if is_foreign(self, queue) then return locked(self, frame) end
-  if is_out_of_reach(self, queue, frame) then return nil end
+  if not queue then return refuse(self, frame, "no queue") end
+  if is_foreign(self, queue) then return refuse(self, frame, "locked") end
+  if queue.is_down then return refuse(self, frame, "out of reach") end
   return queue
 end
 
@@ -261,7 +256,7 @@ local function declared(self, queue, frame)
   if frame.no_wait then return end
   reply(self, { method = "queue.declare-ok", queue = queue.name, message_count = #queue.messages,
     consumer_count = #queue.consumers }, news_of_marks(self, queue))
-  self.broker:asked(queue, self)
+  self.broker:tell("asked", queue, self)
 end
 
 -- The arguments that must be the same when a queue is declared again. Others do not matter.
@@ -271,7 +266,6 @@ local COMPARED = { "x-queue-type", "x-max-length", "x-overflow", "x-expires", "x
 -- To the broker, no exclusive queue is durable, whatever its declare says.
 local function is_durable(frame) return frame.durable and not frame.exclusive end
 
--- Returns the name of the argument that differs.
 local function is_another(queue, frame)
   if queue.durable ~= is_durable(frame) then return "durable" end
   if queue.auto_delete ~= frame.auto_delete then return "auto_delete" end
@@ -296,14 +290,14 @@ METHODS["queue.declare"] = function (self, frame)
     queue = usable(self, frame)
     if queue then declared(self, queue, frame) end
   elseif name:find("^amq%.") then
-    self:fail(403, "ACCESS_REFUSED - queue name '" .. name .. "' contains reserved prefix 'amq.*'", frame)
+    refuse(self, frame, "reserved")
   elseif not queue then
     if name == "" then error("the model broker makes up no names", 0) end
     make(self, name, frame)
   elseif is_foreign(self, queue) or frame.exclusive ~= (queue.owner ~= nil) then
-    locked(self, frame)
-  elseif is_out_of_reach(self, queue, frame) then
-    return
+    refuse(self, frame, "locked")
+  elseif queue.is_down then
+    refuse(self, frame, "out of reach")
   elseif is_another(queue, frame) then
     self:fail(406, ("PRECONDITION_FAILED - inequivalent arg '%s' for queue '%s' in vhost '/'"):format(
       is_another(queue, frame), frame.queue), frame)
@@ -312,17 +306,13 @@ METHODS["queue.declare"] = function (self, frame)
   end
 end
 
-local function in_use(self, frame, how)
-  self:fail(406, ("PRECONDITION_FAILED - queue '%s' in vhost '/' %s"):format(frame.queue, how), frame)
-end
-
 METHODS["queue.delete"] = function (self, frame)
   local queue = self.connection:sees(frame.queue)
-  if queue and is_foreign(self, queue) then return locked(self, frame) end
-  if queue and is_out_of_reach(self, queue, frame) then return end
+  if queue and is_foreign(self, queue) then return refuse(self, frame, "locked") end
+  if queue and queue.is_down then return refuse(self, frame, "out of reach") end
   local count = queue and #queue.messages or 0
-  if frame.if_unused and queue and #queue.consumers > 0 then return in_use(self, frame, "in use") end
-  if frame.if_empty and count > 0 then return in_use(self, frame, "not empty") end
+  if frame.if_unused and queue and #queue.consumers > 0 then return refuse(self, frame, "in use") end
+  if frame.if_empty and count > 0 then return refuse(self, frame, "not empty") end
   if queue then
     if queue.owner and self.broker.is_stopping then queue:linger() else queue:remove() end
     self.connection:wrote_metadata()
@@ -335,13 +325,9 @@ METHODS["queue.purge"] = function (self, frame)
   if queue then reply(self, { method = "queue.purge-ok", message_count = queue:purge() }) end
 end
 
-local function bindable(self, frame)
-  if self.broker.exchanges[frame.exchange] then return usable(self, frame) end
-  self:fail(404, ("NOT_FOUND - no exchange '%s' in vhost '/'"):format(frame.exchange), frame)
-end
-
 METHODS["queue.bind"] = function (self, frame)
-  local queue = bindable(self, frame)
+  if not self.broker.exchanges[frame.exchange] then return refuse(self, frame, "no exchange") end
+  local queue = usable(self, frame)
   if not queue then return end
   self.broker:bind(queue, frame.exchange, frame.routing_key)
   self.connection:wrote_metadata()
@@ -352,7 +338,7 @@ end
 METHODS["queue.unbind"] = function (self, frame)
   local queue, exchange, key = self.connection:sees(frame.queue), frame.exchange, frame.routing_key
   if queue and self.broker:is_bound(queue, exchange, key) then
-    if is_foreign(self, queue) then return locked(self, frame) end
+    if is_foreign(self, queue) then return refuse(self, frame, "locked") end
     self.broker:unbind(queue, exchange, key)
     self.connection:wrote_metadata()
   end
@@ -366,9 +352,7 @@ METHODS["exchange.declare"] = function (self, frame)
 end
 
 METHODS["exchange.delete"] = function (self, frame)
-  if frame.exchange:find("^amq%.") then
-    return self:fail(403, "ACCESS_REFUSED - operation not permitted on exchange '" .. frame.exchange .. "'", frame)
-  end
+  if frame.exchange:find("^amq%.") then return refuse(self, frame, "an exchange") end
   self.broker.exchanges[frame.exchange] = nil
   reply(self, { method = "exchange.delete-ok" })
 end
@@ -394,44 +378,29 @@ local function told(consumer)
   reply(consumer.channel, { method = "basic.consume-ok", consumer_tag = consumer.tag }, consumer)
 end
 
--- The first deliveries follow at once.
 local function begin(consumer)
   told(consumer)
   consumer.queue:serve()
 end
 
-local function denied(self, frame)
-  self:fail(403, ("ACCESS_REFUSED - read access to queue '%s' in vhost '/' refused for user 'guest'")
-    :format(frame.queue), frame)
-end
-
-local function in_exclusive_use(self, frame)
-  self:fail(403, ("ACCESS_REFUSED - queue '%s' in vhost '/' in exclusive use"):format(frame.queue), frame)
-end
-
--- If the consumer was declared with no-wait there is no consume-ok.
-local function begin_soon(self, consumer, is_told)
-  if is_told then consumer.is_told, consumer.known_at = true, -math.huge end
-  self.world:after(self.broker:lag(self.broker.laws.consume_ok), begin, consumer)
-end
-
 METHODS["basic.consume"] = function (self, frame)
-  if self.broker.denies then return denied(self, frame) end
+  if self.broker.denies then return refuse(self, frame, "denied") end
   local queue = self.connection:sees(frame.queue)
-  if not queue or queue.state ~= "live" then return no_queue(self, frame) end
-  if is_foreign(self, queue) then return locked(self, frame) end
+  if not queue or queue.state ~= "live" then return refuse(self, frame, "no queue") end
+  if is_foreign(self, queue) then return refuse(self, frame, "locked") end
   local priority = frame.arguments["x-priority"] or 0
   if lua53.math_type(priority) ~= "integer" then
     return self:fail(406, "PRECONDITION_FAILED - invalid arg 'x-priority' for queue", frame)
   end
   local tag = frame.consumer_tag ~= "" and frame.consumer_tag or self.broker:unique("amq.ctag-")
   if find(self, tag) then error("a consumer's tag is used twice on a channel", 0) end
-  if not queue:admits(frame.exclusive) then return in_exclusive_use(self, frame) end
+  if not queue:admits(frame.exclusive) then return refuse(self, frame, "alone") end
   local consumer = { tag = tag, channel = self, queue = queue, no_ack = frame.no_ack,
     prefetch = self.prefetch, priority = priority, is_alone = frame.exclusive }
   table.insert(self.consumers, consumer)
   queue:consume(consumer)
-  begin_soon(self, consumer, frame.no_wait)
+  if frame.no_wait then consumer.is_told, consumer.known_at = true, -math.huge end -- without consume-ok
+  self.world:after(self.broker:lag(self.broker.laws.consume_ok), begin, consumer)
 end
 
 -- Whether this cancel may cost a lock: a client cancels the consumer of a permit of a quorum queue on a connection that
@@ -463,19 +432,15 @@ METHODS["basic.cancel"] = function (self, frame)
   if not frame.no_wait then reply(self, { method = "basic.cancel-ok", consumer_tag = frame.consumer_tag }) end
 end
 
---- A queue delivers a message to one of the consumers.
 function Channel:deliver(consumer, message)
-  local is_up = self.state == "open" and not self.is_down
   local entry
   self.tags = self.tags + 1
   if not consumer.no_ack then
     entry = { tag = self.tags, queue = consumer.queue, message = message, consumer = consumer }
     table.insert(self.unacked, entry)
   end
-  if not is_up then
-    -- The delivery is lost: the queue does not know yet that the channel has ended. The queue requeues it when it does.
-    return
-  end
+  -- The delivery is lost if the queue does not know yet that the channel has ended; it requeues it when it does.
+  if self.state ~= "open" or self.is_down then return end
   told(consumer)
   send_content(self, { method = "basic.deliver", consumer_tag = consumer.tag, delivery_tag = self.tags,
     redelivered = message.redelivered, exchange = message.exchange, routing_key = message.routing_key }, message,
@@ -604,7 +569,7 @@ local function put_back(self, frame)
     local entry, consumer = group.entries[1], group.entries[1].consumer
     local quits_at = consumer and consumer.quits_at
     local crossed = quits_at and (not entry.known_at or entry.known_at >= quits_at)
-    if not crossed then self.broker:given_back(group.queue, self.connection) end
+    if not crossed then self.broker:tell("given_back", group.queue, self.connection) end
     group.requeue = frame.requeue
     tell_settled(self, group)
   end
@@ -652,20 +617,16 @@ local function to_confirm(self, is_taken)
 end
 
 -- Cached: the same names are returned again and again.
-local function return_of(self, frame)
-  local returns, key = self.returns, frame.exchange == "" and frame.routing_key
-  local bytes = key and returns[key]
-  if bytes then return bytes end
-  bytes = frames.write_method({ method = "basic.return", reply_code = 312, reply_text = "NO_ROUTE",
-    exchange = frame.exchange, routing_key = frame.routing_key }, self.number)
-  if key then returns[key] = bytes end
-  return bytes
-end
-
 local function give_back(self, frame)
-  local said = self.world.trace and { method = "basic.return", reply_code = 312, reply_text = "NO_ROUTE",
-    exchange = frame.exchange, routing_key = frame.routing_key }
-  say(self, said, return_of(self, frame), content_of(self, frame))
+  local key = frame.exchange .. " " .. frame.routing_key
+  local known = self.returns[key]
+  if not known then
+    known = { frame = { method = "basic.return", reply_code = 312, reply_text = "NO_ROUTE", exchange = frame.exchange,
+      routing_key = frame.routing_key } }
+    known.bytes = frames.write_method(known.frame, self.number)
+    self.returns[key] = known
+  end
+  say(self, known.frame, known.bytes, content_of(self, frame))
 end
 
 -- Whether this is published into a fence by a client that may have been overtaken by another maker.

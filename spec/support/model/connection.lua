@@ -14,7 +14,6 @@ local HEARTBEAT = frames.encode{ heartbeat = true }
 local Connection = {}
 Connection.__index = Connection
 
---- `wire` carries what the broker writes.
 function Connection.new(broker, wire, name)
   local self = setmetatable({ broker = broker, world = broker.world, wire = wire, name = name or "connection",
     bytes = "", out = {}, told = {}, channels = {}, by_number = {}, partial = {}, exclusive = {}, can = {},
@@ -116,10 +115,8 @@ function Connection:fail(code, text)
   self.world:after(30, hang_up, self)
 end
 
---- The broker ends the connection without connection.close.
 Connection.abort = hang_up
 
---- Ends the connection if its handshake is not done by now.
 function Connection:look_at_handshake()
   if self.state == "greeting" then hang_up(self) end
 end
@@ -202,7 +199,6 @@ METHODS["connection.close-ok"] = hang_up
 
 -- Frames ------------------------------------------------------------------------------------------------------------
 
---- A channel has ended, and its number is free.
 function Connection:channel_closed(channel)
   self.by_number[channel.number] = nil
   for i, other in ipairs(self.channels) do
@@ -231,7 +227,6 @@ local function arrived(self, frame)
   end
 end
 
--- Content is complete when its header and its body have arrived.
 local function content(self, channel, bytes, is_header)
   local publish = self.partial[channel]
   if not publish then error(self.name .. " sends content that belongs to nothing", 0) end
@@ -292,7 +287,6 @@ local function read(self, sent_at)
   if at > 1 then self.bytes = bytes:sub(at) end
 end
 
---- Bytes arrive that were sent at `sent_at`.
 function Connection:feed(bytes, sent_at)
   if self.state == "over" then return end
   self.heard = self.world.now
@@ -314,7 +308,6 @@ function Connection:view()
   return node.viewed
 end
 
---- The queue of that name, if its node sees one.
 function Connection:sees(name)
   local queue = self.broker.queues[name]
   if queue and queue.made_at <= self:view() then return queue end
@@ -333,7 +326,6 @@ function Connection:publishes()
   self.world:after(0, function () self.is_stopped = self.is_blocked end)
 end
 
---- The alarm is over.
 function Connection:alarm_over()
   if not self.is_blocked then return end
   self.is_blocked, self.is_stopped = false, false

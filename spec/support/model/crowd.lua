@@ -31,9 +31,7 @@ Crowd.near = { PACES[1], PACES[3] }
 Crowd.far = { { least = 0.1, most = 0.3, spike = 0.3, spikes = 0 } }
 Crowd.bad = { PACES[1], PACES[4], { least = 0.001, most = 0.01, spike = 0.3, spikes = 0.2 } }
 
-local function breach(...)
-  error({ breach = string.format(...) }, 0)
-end
+local breach = Watch.breach
 
 -- A connection's timeout: every answer must arrive within it. It is also the limit of an operation without another
 -- limit: once for each of its exchanges with the broker. There is one of these, unless a number is given.
@@ -60,13 +58,6 @@ local function look_away(self, process)
   process.looks_away = self.world.now + 2 * round_trip(self)
 end
 
--- The story's troubles, as a set.
-local function troubles_of(options)
-  local set = {}
-  for _, trouble in ipairs(options.troubles or {}) do set[trouble] = true end
-  return set
-end
-
 --- How long a waiter may sleep beside a free lock, in the worst case: until its next recheck, or, if the prober
 -- connection was lost, until it has another; four searches, while it leaves the slot to others; a ring (the publishing
 -- of a token), and the search of the woken waiter; and up to eight lost races, after a search for squatters. Without
@@ -77,13 +68,19 @@ function Crowd:patience()
   local reconnecting, grace, ring = 0.5 + 5 * trip, 0.1, trip
   if self.options.is_silenced then look = look + TIMEOUT end
   local pause = self.options.is_rung and trip + 0.1 or self.poll + reconnecting
-  local happens = troubles_of(self.options)
+  local happens = self.happens
   if happens.destroy or happens["queue deleted"] then pause = pause + RETURN end
   if self.options.is_dead then pause = pause + math.min(self.poll, TIMEOUT) end -- a bell asked for just then
   if self.options.fenced and self.kind.fence then
     pause = pause + 3 * TIMEOUT -- it may have one, and draw its number, or make the fence
   end
   return pause + 4 * look + grace + ring + 8 * (look + claim + skew) + squatters
+end
+
+--- For how long a holder may not know that its queue is gone.
+function Crowd:news()
+  local laws = self.broker.laws
+  return laws.notice + laws.inner + Wire.longest(self.pace) + 1e-6
 end
 
 -- Members -----------------------------------------------------------------------------------------------------------
@@ -113,15 +110,15 @@ local CODES = {
   limit = { "too many", "resize" },
 }
 
--- The codes that are possible with the story's troubles, stale nodes, requests, and gathers of more than there are.
-local function codes_of(options)
-  local happens, codes = troubles_of(options), {}
+local function look_ahead(self)
+  local options, happens, codes = self.options, {}, {}
+  for _, trouble in ipairs(options.troubles or {}) do happens[trouble] = true end
   happens.nodes, happens.requests, happens["too many"] = options.nodes, options.requests, options.most
   for code, causes in pairs(CODES) do
     codes[code] = causes == true
     for _, cause in ipairs(causes ~= true and causes or {}) do codes[code] = codes[code] or happens[cause] end
   end
-  return codes
+  self.happens, self.codes = happens, codes
 end
 
 -- A process has too little time left if it asks through a connection on which another one has just asked for a silent
@@ -167,19 +164,17 @@ local function let_go(self, process, lock)
     look_away(self, process)
     return lock:drop()
   end
-  local own, connection = self.broker.queues[queue], process.sockets.holder and process.sockets.holder.connection
+  local own, connection = self.broker.queues[queue], process:connection()
   local released = finish(self, process, lock:release(), "releases", TIMEOUT)
   if released and own and own.owner == connection and self.broker.queues[queue] == own then
     breach("%s is released and still there", queue)
   end
 end
 
--- Excuses all processes of the same worker.
 local function excuse(self, process)
   local worker = process.lender or process
-  self.watch:excuses(worker)
+  self.watch:excuses(worker, true)
   for _, borrower in ipairs(worker.borrowers) do self.watch:excuses(borrower) end
-  self.watch:excuses_fair()
 end
 
 -- The process is stopped (SIGSTOP) in the middle of its work, for about as long as the broker's heartbeat timeout.
@@ -260,12 +255,12 @@ end
 
 -- What the process's connection has of the story's locks, as a set: queues, and messages.
 local function belongings(process)
-  local socket, set = process.sockets.holder, {}
-  for _, queue in ipairs(socket and socket.connection.exclusive or {}) do
+  local connection, set = process:connection() or {}, {}
+  for _, queue in ipairs(connection.exclusive or {}) do
     local is_other = queue.name:find "scratch" or queue.name:find "^beside" or queue.name:find "^silent"
     if not is_other and not queue.is_orphan then set[queue] = queue.name end
   end
-  for _, channel in ipairs(socket and socket.connection.channels or {}) do
+  for _, channel in ipairs(connection.channels or {}) do
     for _, entry in ipairs(channel.state == "open" and channel.unacked or {}) do
       local name = entry.queue.name
       if name:find "%.semaphore$" or name:find "%-fastmutex$" then set[entry] = "a message of " .. name end
@@ -287,7 +282,6 @@ local function look_at_rest(self, process, before, began, timeout, has_got)
   end
 end
 
--- One round of a member: it waits in one of several ways, and holds the lock that it gets, or the locks.
 local function round(self, process)
   local how, began = self.random:pick(self.options.waiting or WAITING), self.world.now
   local before = belongings(process)
@@ -320,9 +314,7 @@ local function round(self, process)
   if code == "limit" then look_at_limit(self, process, count, resizes) end
   -- Away from what it may just have got, or from what it could declare, and not consume from.
   if code == "timeout" or code == "refused" or count then look_away(self, process) end
-  if code == "timeout" then
-    self.watch:was_told_over(process, timeout and began + timeout)
-  end
+  if code == "timeout" then self.watch:was_told_over(process, timeout and began + timeout) end
   -- Not free for this process, although the broker may say so: a claim of another program on its connection, and its
   -- own claim, until the broker knows of them.
   if code == "busy" and not fair and not self.options.programs and not was_cut_off then
@@ -330,13 +322,18 @@ local function round(self, process)
   end
 end
 
+local function new_process(self, name, settings)
+  settings.seed, settings.heartbeat, settings.pace = self.random:below(1000000), self.heartbeat, self.pace
+  local process = Process.new(self.broker, name, settings)
+  table.insert(self.processes, process)
+  return process
+end
+
 -- A round within a request's own session. The session ends during the round or after it, closed in order or not.
 local function serve(self, process)
-  local request = Process.new(self.broker, ("%s.%d"):format(process.name, self.births),
-    { seed = self.random:below(1000000), heartbeat = self.heartbeat, pace = self.pace, lender = process })
+  local request = new_process(self, ("%s.%d"):format(process.name, self.births), { lender = process })
   self.births = self.births + 1
   process.request = request
-  table.insert(self.processes, request)
   request.on_turn = function () self.watch:heard(request) end
   local is_over
   request:start(function ()
@@ -380,20 +377,13 @@ end
 
 local function begin(self, member)
   self.births = self.births + 1
-  local process = Process.new(self.broker, ("%s%d"):format(member.name, member.lives),
-    { seed = self.random:below(1000000), heartbeat = self.heartbeat, pace = self.pace, shared = self.options.shares })
+  local process = new_process(self, ("%s%d"):format(member.name, member.lives), { shared = self.options.shares })
   member.lives = member.lives + 1
   member.process, process.member = process, member
   process.on_turn = function () self.watch:heard(process) end
-  table.insert(self.processes, process)
   member.busy = self.options.programs or 1
   for _ = 1, member.busy do process:start(live(self, member)) end
   if self.options.beside then process:start(hold_beside(member)) end
-end
-
--- The rounds of a dead member continue in another process.
-local function begin_again(self, member)
-  self.world:after(self.random:between(0, self.idle), begin, self, member)
 end
 
 -- Troubles ----------------------------------------------------------------------------------------------------------
@@ -408,7 +398,6 @@ local function somebody(self)
 end
 
 local troubles = {}
-Crowd.troubles = troubles
 
 local function kill(self, process, loses_what_it_wrote)
   if process.is_dead or process.member.busy == 0 then return end
@@ -419,20 +408,21 @@ local function kill(self, process, loses_what_it_wrote)
   self.watch:gives(process)
   self.watch:excuses(process)
   process:kill(loses_what_it_wrote)
-  begin_again(self, process.member)
+  self.world:after(self.random:between(0, self.idle), begin, self, process.member) -- goes on in another process
 end
 
 function troubles.death(self) kill(self, anybody(self).process, self.random:chance(0.5)) end
 
--- The process dies directly after its next claim is written.
-troubles["dies claiming"] = function (self)
+local function die_writing(self, text, may_lose)
   local process = anybody(self).process
   process.on_sent = function (bytes)
-    if not bytes:find("x-amqplocks-ticket", 1, true) then return end
+    if not bytes:find(text, 1, true) then return end
     process.on_sent = nil
-    self.world:after(0, kill, self, process, false)
+    self.world:after(0, kill, self, process, may_lose and self.random:chance(0.5))
   end
 end
+
+troubles["dies claiming"] = function (self) die_writing(self, "x-amqplocks-ticket", false) end
 
 -- The holder's locks are lost with its connection. The notice takes time. Its wait ends, too.
 troubles["lost holder"] = function (self)
@@ -446,13 +436,13 @@ end
 
 -- An operator deletes the queue of a lock, unless the queue belongs to another holder by now.
 troubles["robbed"] = function (self)
-  local process, laws = somebody(self), self.broker.laws
+  local process = somebody(self)
   local holder = process.sockets.holder
   for _, belief in ipairs(self.watch:locks_of(process)) do
     local queue = self.broker.queues[belief.queue]
     if queue and holder and queue.owner == holder.connection then
       process:note("is robbed of %s", belief.queue)
-      self.watch:robbed(process, belief.lock, laws.notice + laws.inner + Wire.longest(self.pace) + 1e-6)
+      self.watch:robbed(process, belief.lock, self:news())
       self.broker:delete(belief.queue)
     end
   end
@@ -460,14 +450,13 @@ end
 
 local function process_of(self, connection)
   for _, process in ipairs(self.processes) do
-    local socket = process.sockets.holder
-    if socket and socket.connection == connection then return process end
+    if process:connection() == connection then return process end
   end
 end
 
 -- An operator deletes a queue of a process that is inside the gate: the gate, or a slot that it has.
 troubles["robbed gathering"] = function (self)
-  local gate, laws, own = self.broker.queues[self.kind.many.queue], self.broker.laws, {}
+  local gate, own = self.broker.queues[self.kind.many.queue], {}
   for _, name in ipairs(gate and self.broker:names_of_queues() or {}) do
     if self.broker.queues[name].owner == gate.owner then table.insert(own, name) end
   end
@@ -475,7 +464,7 @@ troubles["robbed gathering"] = function (self)
   if not process or #self.watch:locks_of(process) > 0 then return end
   local name = self.random:pick(own)
   process:note("is robbed of %s, as it gathers", name)
-  self.watch:doubts(process, laws.notice + laws.inner + Wire.longest(self.pace) + 1e-6)
+  self.watch:doubts(process, self:news())
   self.broker:delete(name)
 end
 
@@ -491,35 +480,21 @@ troubles["no bolt"] = function (self)
   if #bolts > 0 then self.broker:delete(self.random:pick(bolts)) end
 end
 
-troubles["lost prober"] = function (self)
-  somebody(self):lose("prober")
-end
+troubles["lost prober"] = function (self) somebody(self):lose("prober") end
 
 -- Troubles of fences: a connection that draws numbers, or makes the fence, is lost, cut off or delayed; the maker dies
 -- directly after it has written what makes the fence; an operator deletes the fence; other software moves its message
 -- away and back.
-troubles["lost fence"] = function (self)
-  somebody(self):lose(self.random:pick{ "fence", "maker" })
-end
+troubles["lost fence"] = function (self) somebody(self):lose(self.random:pick{ "fence", "maker" }) end
 
 troubles["cut fence"] = function (self)
   local process, role = somebody(self), self.random:pick{ "fence", "maker" }
   excuse(self, process)
-  if self.random:chance(0.5) then
-    process:cut(role, self.random:pick{ "up", "down", "both" })
-  else
-    process:stall(role, self.random:pick{ "up", "down", "both" }, self.random:between(0, 10))
-  end
+  local how, direction = self.random:chance(0.5) and "cut" or "stall", self.random:pick{ "up", "down", "both" }
+  process:strike(how, role, direction, how == "stall" and self.random:between(0, 10) or nil)
 end
 
-troubles["dies making"] = function (self)
-  local process = anybody(self).process
-  process.on_sent = function (bytes)
-    if not bytes:find("-unfinished", 1, true) then return end
-    process.on_sent = nil
-    self.world:after(0, kill, self, process, self.random:chance(0.5))
-  end
-end
+troubles["dies making"] = function (self) die_writing(self, "-unfinished", true) end
 
 local PUBLISH, HEAD = "\0\60\0\40", 7 -- class and method of basic.publish; the bytes of a frame before them
 
@@ -546,52 +521,45 @@ end
 -- An operator deletes the mutex while its holder draws a number. The number arrives late, and the notice later still.
 troubles["robbed drawing"] = function (self)
   local queue = self.broker.queues[self.kind.gate]
-  for _, process in ipairs(queue and self.processes or {}) do
-    local socket = process.sockets.holder
-    if socket and socket.connection == queue.owner and #self.watch:locks_of(process) == 0 then
-      excuse(self, process)
-      local news = self.random:between(0, 1)
-      self.watch:doubts(process, news)
-      process:stall("fence", "up", self.random:between(0, news))
-      process:stall("holder", "down", news)
-      return self.broker:delete(queue.name)
-    end
-  end
+  local process = queue and queue.owner and process_of(self, queue.owner)
+  if not process or #self.watch:locks_of(process) > 0 then return end
+  excuse(self, process)
+  local news = self.random:between(0, 1)
+  self.watch:doubts(process, news)
+  process:strike("stall", "fence", "up", self.random:between(0, news))
+  process:strike("stall", "holder", "down", news)
+  self.broker:delete(queue.name)
 end
 
-troubles["no fence"] = function (self)
-  if self.broker.queues[self.kind.fence] then self.broker:delete(self.kind.fence) end
-end
+troubles["no fence"] = function (self) self.broker:delete(self.kind.fence) end
 
 troubles["moved fence"] = function (self)
   local fence = self.broker.queues[self.kind.fence]
   if fence then fence:move() end
 end
 
+local function strike(self, process, choice, how, ...)
+  local which = self.random:pick(choice)
+  if which ~= "prober" then process:strike(how, "holder", ...) end
+  if which ~= "holder" then process:strike(how, "prober", ...) end
+end
+
 -- The connection is cut off without notice. The holder must stop reporting the lock as held before the broker frees it.
 troubles["cut off"] = function (self)
   local process = somebody(self)
   excuse(self, process)
-  local direction = self.random:pick{ "up", "down", "both", "both" }
-  local which = self.random:pick{ "holder", "prober", "both" }
-  if which ~= "prober" then process:cut("holder", direction) end
-  if which ~= "holder" then process:cut("prober", direction) end
+  strike(self, process, { "holder", "prober", "both" }, "cut", self.random:pick{ "up", "down", "both", "both" })
 end
 
--- The network delays everything for a while; neither end is notified.
 troubles["stall"] = function (self)
   local process = somebody(self)
   excuse(self, process)
   local direction, seconds = self.random:pick{ "up", "down", "both" }, self.random:between(0, self.random:pick{ 2, 60 })
-  local which = self.random:pick{ "holder", "prober", "both", "both" }
-  if which ~= "prober" then process:stall("holder", direction, seconds) end
-  if which ~= "holder" then process:stall("prober", direction, seconds) end
+  strike(self, process, { "holder", "prober", "both", "both" }, "stall", direction, seconds)
 end
 
 -- The process gets no processor time for a few round trips.
-troubles["hiccup"] = function (self)
-  anybody(self).process:stop(self.random:between(0, 10 * round_trip(self)))
-end
+function troubles.hiccup(self) anybody(self).process:stop(self.random:between(0, 10 * round_trip(self))) end
 
 -- SIGSTOP, for longer or shorter than the broker's heartbeat timeout.
 troubles["stopped"] = function (self)
@@ -602,10 +570,13 @@ troubles["stopped"] = function (self)
   worker:stop(self.random:between(0, self.random:pick{ 0.1, 4 * self.heartbeat }), self.random:chance(0.5))
 end
 
+local function for_a_while(self, fn)
+  fn(self.broker, true)
+  self.world:after(self.random:between(0, 2 * self.hold), fn, self.broker, false)
+end
+
 function troubles.alarm(self)
-  if self.broker.has_alarm then return end
-  self.broker:alarm(true)
-  self.world:after(self.random:between(0, 2 * self.hold), function () self.broker:alarm(false) end)
+  if not self.broker.has_alarm then for_a_while(self, self.broker.alarm) end
 end
 
 -- A queue that is no lock of the story does not answer for a while, and members probe it through their connections. All
@@ -655,23 +626,18 @@ end
 
 -- Members lose the read permission for a while. Queues that they have declared by then stay without a consumer.
 function troubles.denied(self)
-  if self.broker.denies then return end
-  self.broker:deny(true)
-  self.world:after(self.random:between(0, 2 * self.hold), function () self.broker:deny(false) end)
+  if not self.broker.denies then for_a_while(self, self.broker.deny) end
 end
 
 -- The node of a slot's queue is down for a while: the slot exists, but can be neither acquired nor deleted.
 troubles["slot down"] = function (self)
-  local name = self.kind:slot_queue()
-  self.broker:put_down(name, self.random:pick{ "refused", "returned" })
-  self.watch:note()
-  self.world:after(self.random:between(0, 2 * self.hold), function ()
-    self.broker:put_down(name, nil)
+  local name, how = self.kind:slot_queue(), self.random:pick{ "refused", "returned" }
+  for_a_while(self, function (broker, is_down)
+    broker:put_down(name, is_down and how or nil)
     self.watch:note()
   end)
 end
 
--- A client without this library holds a lock.
 function troubles.stranger(self)
   local over = self.kind:intrude()
   if over then self.world:after(self.random:between(0, self.hold), over) end
@@ -688,28 +654,21 @@ function troubles.surplus(self) self.kind:ring(self.random:below(5)) end
 
 function troubles.rubbish(self) self.broker:put(self.kind.bell, self.random:below(5)) end
 
--- The queue of a fast mutex, or of permits, is deleted: each lock of it is lost.
-troubles["queue deleted"] = function (self) self.broker:delete(self.kind.bell) end
-
 troubles["no bell"] = function (self) self.broker:delete(self.kind.bell) end
 
+-- The queue of a fast mutex, or of permits, is deleted: each lock of it is lost.
+troubles["queue deleted"] = troubles["no bell"]
+
 troubles["new bell"] = function (self)
-  if self.broker.queues[self.kind.bell] then self.broker:delete(self.kind.bell) end
+  self.broker:delete(self.kind.bell)
   self.kind:make_bell()
 end
 
-local function administer(self, admin, what, op, wait)
-  return finish(self, admin, op, what, ADMIN + wait)
-end
-
--- Another administrator inspects the locks, at any time.
 function troubles.inquiry(self)
   local asker = self.asker
   if not asker or asker.is_dead then
-    asker = Process.new(self.broker, "asker", { seed = self.random:below(1000000), pace = self.pace,
-      heartbeat = self.heartbeat })
+    asker = new_process(self, "asker", {})
     self.asker = asker
-    table.insert(self.processes, asker)
   end
   if asker.is_busy then return end
   asker.is_busy = true
@@ -718,19 +677,18 @@ function troubles.inquiry(self)
     local answer, more = finish(self, asker, op, "asks", ADMIN)
     local flaw = answer and look(answer, more)
     if flaw then breach("an administrator was told what is wrong: %s", flaw) end
-    self.inquiries = self.inquiries + (answer and 1 or 0)
     asker.is_busy = false
   end)
 end
 
--- An administrator destroys and recreates everything, while clients hold and wait.
 function troubles.destroy(self)
   local admin = self.admin
   if admin.is_busy then return end
   admin.is_busy = true
   admin:note("destroys it")
   admin:start(function ()
-    if administer(self, admin, "destroys", self.kind:destroy(admin)) then
+    local op, wait = self.kind:destroy(admin)
+    if finish(self, admin, op, "destroys", ADMIN + wait) then
       admin:sleep(self.random:between(0, self.hold))
       assert(admin:finish(self.kind:create(admin)))
     end
@@ -756,7 +714,6 @@ end
 -- A client that keeps a token for too long loses its channel at the bell, and nothing else.
 troubles["consumer timeout"] = function (self) self.broker:time_out(self.kind.bell) end
 
--- The broker is down for a while; only durable queues and persistent messages survive.
 function troubles.restart(self)
   for _, process in ipairs(self.processes) do self.watch:excuses(process) end
   rob_all(self, 0)
@@ -764,19 +721,12 @@ function troubles.restart(self)
   self.world:after(self.random:between(0, self.random:pick{ 0.1, 5 }), function () self.broker:start() end)
 end
 
--- The broker is told to stop, and keeps serving for a while.
 function troubles.stopping(self)
   if self.broker.is_stopping then return end
   local seconds = self.random:between(0, self.random:pick{ 0.5, 5 })
   self.restarted_by = self.world.now + seconds + 5
   self.broker:begin_to_stop()
   self.world:after(seconds, troubles.restart, self)
-end
-
-local function next_admin(self)
-  self.admin = Process.new(self.broker, "next admin", { seed = self.random:below(1000000), pace = self.pace,
-    heartbeat = self.heartbeat })
-  table.insert(self.processes, self.admin)
 end
 
 -- Acks and requeues may be undone by a channel or a connection that ends too soon, but only in a cluster: then the
@@ -787,7 +737,7 @@ local function look_once_more(self, admin, look)
   if self.random:chance(0.3) then
     finish(self, admin, admin.session:close(), "closes", TIMEOUT)
     admin.has_left = true
-    next_admin(self)
+    self.admin = new_process(self, "next admin", {})
     self.admin.is_busy = true
   end
   admin:sleep(laws.settled + laws.down)
@@ -805,7 +755,7 @@ function troubles.resize(self)
   last:start(function ()
     local asked_at, before = self.world.now, self.slots
     local op, wait = self.kind:resize(last, slots)
-    if administer(self, last, "resizes", op, wait) then
+    if finish(self, last, op, "resizes", ADMIN + wait) then
       local waited_for = wait > 0 and slots < before and not self.is_half_done and before
       local function look()
         local flaw = self.kind:undone(slots, asked_at, waited_for)
@@ -823,10 +773,13 @@ function troubles.resize(self)
     if last.is_dead or last.has_left or self.is_over then return end
     last:kill(true)
     self.is_half_done = true  -- possibly half done
-    next_admin(self)
+    self.admin = new_process(self, "next admin", {})
     self.admin.is_busy = true
     self.admin:start(function (admin)
-      while not administer(self, admin, "repairs", self.kind:repair(admin)) do admin:sleep(1) end
+      repeat
+        local op, wait = self.kind:repair(admin)
+        local is_done = finish(self, admin, op, "repairs", ADMIN + wait) or admin:sleep(1)
+      until is_done
       admin.is_busy = false
     end)
   end)
@@ -847,44 +800,36 @@ end
 
 --- A story by its seed. All `options` are optional:
 --   kind                of lock: "semaphore" (the default), or another of kinds/
---   troubles, count     the kinds of trouble that may come (none by default); how many come
+--   troubles, count     the kinds of trouble that may come; how many come
 --   workers, slots, rounds, programs   how many of each; programs are those in each worker, which share a session
 --   shares, requests    whether programs share a session without coordination; whether every round is a request, with a
 --                       session of its own that ends with it and asks by the worker's prober
---   same_object         whether a process acquires a mutex or rwlock by the same object each time; by new ones if not
---   waiting, letting_go, priorities    lists to choose from
---   fenced              whether locks have fencing tokens
---   gathers, most       the share of rounds in which a member gathers several slots or permits, and how many at most;
---                       as many as there are by default
---   fair, deaf          the share of fair waiters, and of waiters that do not use the doorbell
---   writers, downgrades the share of members that write, and of writers that become readers
+--   same_object         whether a process acquires a mutex or rwlock by the same object each time
+--   waiting, letting_go, priorities, inner, lags, paces    lists to choose from; see LETTING_GO, and Broker.laws
+--   gathers, most       the share of rounds in which a member gathers several, and how many at most
+--   fair, deaf, writers, downgrades    the share of waiters that are fair, that use no doorbell, that write, and of
+--                       writers that become readers
 --   hold, idle          the longest time that a lock is held, and that a member pauses between rounds, in seconds
 --   poll, is_rung       the interval of rechecks, and whether every waiter must be woken before it rechecks
 --   is_used             whether another client used the locks before, and has just left
 --   in_line             whether waiters must be served in the order in which they came
---   loses_tokens        whether there may be fewer tokens than slots at the end
---   spare               how many more tokens than slots there may be at the end; any number by default
+--   loses_tokens, spare whether there may be fewer tokens than slots at the end; how many more there may be (any)
 --   mends, surplus      whether an administrator repairs the locks at the end; whether there may be too many permits
---   notice              the longest delay until a consumer is notified that its queue is gone, in seconds
---   inner, lags         lists to choose from: how long the broker may be busy with one thing, in seconds, and how often
---   nodes, stale        the number of nodes; the longest delay until a node sees others' changes, in seconds
---   version             of the broker: before 4.3 or not; either by default
+--   notice, nodes, stale, version    see Broker.laws
 --   channels            how many channels may be open on a connection at the end
---   heartbeat, paces    of the connections; of the network, a list to choose from
 function Crowd.new(seed, options, traced)
   local world = World.new(seed, traced)
   local random = world.random:fork()
-  local self = setmetatable({ seed = seed, options = options, world = world, random = random, members = {},
-    processes = {}, births = 0, inquiries = 0, resizes = 0, silent_until = 0, restarted_by = 0,
-    codes = codes_of(options), slots = options.slots or 3,
-    rounds = options.rounds or 3,
-    heartbeat = options.heartbeat or 60, priorities = options.priorities or { 0, 0, 0, 1, -1 } }, Crowd)
+  local self = setmetatable({ options = options, world = world, random = random, members = {},
+    processes = {}, births = 0, resizes = 0, silent_until = 0, restarted_by = 0,
+    slots = options.slots or 3, rounds = options.rounds or 3, heartbeat = options.heartbeat or 60,
+    priorities = options.priorities or { 0, 0, 0, 1, -1 } }, Crowd)
+  look_ahead(self)
   self.pace = random:pick(options.paces or PACES)
   self.broker = Broker.new(world, { strict = true, pace = self.pace,
     lags = random:pick(options.lags or { 0, 0.1, 0.5 }), closes_late = random:chance(0.5),
     version = options.version or random:pick{ "3.10.8", "4.3.0" },
-    by_name = true,
-    notice = options.notice, inner = options.inner, nodes = options.nodes, stale = options.stale })
+    by_name = true, notice = options.notice, inner = options.inner, nodes = options.nodes, stale = options.stale })
   self.poll, self.fair = random:pick{ 0.2, 1, 5 }, random:pick{ 0, 0, 0.5, 1 }
   self.hold, self.idle = random:pick{ 0.01, 0.2, 2 }, random:pick{ 0, 0.1, 1 }
   self.fair, self.poll = options.fair or self.fair, options.poll or self.poll
@@ -903,16 +848,14 @@ local function run(self, what, seconds, done)
   end
 end
 
-local function create(self)
-  local created
-  local admin = Process.new(self.broker, "admin", { seed = 1, heartbeat = 60, pace = self.pace })
-  table.insert(self.processes, admin)
-  self.admin = admin
+-- The administrator does this, which must succeed, and be done in time.
+local function manage(self, what, seconds, method)
+  local admin, is_done = self.admin, nil
   admin:start(function ()
-    if self.kind.create then assert(admin:finish(self.kind:create(admin))) end
-    created = true
+    if self.kind[method] then assert(admin:finish(self.kind[method](self.kind, admin))) end
+    is_done = true
   end)
-  run(self, "what is wanted is there", 60, function () return created end)
+  run(self, what, seconds, function () return is_done end)
 end
 
 -- Checked at every step; mostly the member that was busy before still is.
@@ -946,7 +889,6 @@ local function look_for_channels(self)
   local most = self.options.channels or 16 + 4 * (self.options.programs or 1)
   for _, connection in ipairs(self.broker.connections) do
     local count = #connection.channels
-    self.most_channels = math.max(self.most_channels or 0, count)
     if count > most then breach("%s has %d channels open, and does nothing", connection.name, count) end
   end
 end
@@ -962,29 +904,18 @@ local function close_all(self)
   if #self.broker.connections > 0 then breach("%d connections are left", #self.broker.connections) end
 end
 
--- Repairs what an operator or a dead administrator left behind, when no lock is held any more.
-local function mend(self)
-  local admin, mended = self.admin, nil
-  admin:start(function ()
-    assert(admin:finish(self.kind:repair(admin)))
-    mended = true
-  end)
-  run(self, "it is repaired", 120, function () return mended end)
-  self.world:run(self.broker.laws.settled) -- requeued messages have arrived
-end
-
 -- Returns for how long the network still delays bytes, or the end of a connection that its process has lost or left, a
 -- queue does not answer, or the broker is down.
 local function still_stalled(self)
-  local time = math.max(0, self.silent_until - self.world.now, self.restarted_by - self.world.now)
-  for _, process in ipairs(self.processes) do
-    time = math.max(time, process.hung_until - self.world.now)
-  end
-  return time
+  local time = math.max(self.world.now, self.silent_until, self.restarted_by)
+  for _, process in ipairs(self.processes) do time = math.max(time, process.hung_until) end
+  return time - self.world.now
 end
 
 local function tell(self)
-  create(self)
+  self.admin = Process.new(self.broker, "admin", { seed = 1, heartbeat = 60, pace = self.pace })
+  table.insert(self.processes, self.admin)
+  manage(self, "what is wanted is there", 60, "create")
   for i = 1, self.options.workers or 5 do
     local member = { name = ("abcdefghij"):sub(i, i), lives = 1,
       rounds = self.rounds * (self.options.programs or 1) }
@@ -998,14 +929,16 @@ local function tell(self)
   self.world:run(math.max(2 * self.heartbeat >= 60 and 5 or 6 * self.heartbeat, 5 + still_stalled(self)))
   look_for_leftovers(self, "when nobody wants anything any more")
   look_for_channels(self)
-  if self.options.mends then mend(self) end
+  if self.options.mends then -- what an operator or a dead administrator left behind
+    manage(self, "it is repaired", 120, "repair")
+    self.world:run(self.broker.laws.settled) -- requeued messages have arrived
+  end
   local flaw = self.kind:flaw()
   if flaw then breach("%s", flaw) end
   close_all(self)
   look_for_leftovers(self, "when everybody is gone")
 end
 
---- Plays the story. Throws the broken rule, as text.
 function Crowd:play()
   local fine, err = xpcall(function () tell(self) end, function (err)
     return type(err) == "table" and err.breach or debug.traceback(tostring(err), 2)

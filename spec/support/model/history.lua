@@ -4,8 +4,6 @@
 --- What existed, and since when: for judging an answer to a request that was sent some time ago.
 --
 --     local history = History.new(broker)
---     local asked_at = world.now
---     …
 --     history:was_absent("images-3-B", asked_at)          -- true if it was absent at any moment since then
 --
 -- It also records numbers: note() whenever one may have changed, was() to ask.
@@ -14,7 +12,7 @@ History.__index = History
 
 function History.new(broker)
   local self = setmetatable({ broker = broker, world = broker.world, changed_at = {}, numbers = {} }, History)
-  broker:watch(function (queue) self.changed_at[queue.name] = self.world.now end)
+  broker:on("changed", function (queue) self.changed_at[queue.name] = self.world.now end)
   return self
 end
 

@@ -21,7 +21,6 @@ Process.__index = Process
 local unpack = table.unpack or unpack
 
 local ROLES = { "holder", "prober", "fence", "maker" }
--- Those that the lender of a process has.
 local LENT = { prober = true, fence = true, maker = true }
 
 --- `settings`: those of the peer; pace, of its connections; shared; lender, another process.
@@ -45,7 +44,6 @@ end
 
 -- Connections -------------------------------------------------------------------------------------------------------
 
--- Whether the session still uses the connection.
 local function listens(self, role)
   local state = self.core:state(role)
   return state ~= "down" and state ~= "idle"
@@ -124,20 +122,18 @@ local function look_at_pace(self)
   if self.spins > 1000 then error({ breach = self.name .. " spins" }, 0) end
 end
 
-local function wake(self)
-  self.waking = nil
+local function wake(self, time)
+  if self.wakes_at ~= time then return end
+  self.wakes_at = nil
   look_at_pace(self)
   self:turn()
 end
 
 local function wake_in(self, seconds)
-  if seconds > 3600 then return end
   local time = self.world.now + math.max(seconds, 1e-6)
-  if self.waking then
-    if self.world:time_of(self.waking) <= time then return end
-    self.world:cancel(self.waking)
-  end
-  self.waking = self.world:timer(time, wake, self)
+  if seconds > 3600 or self.wakes_at and self.wakes_at <= time then return end
+  self.wakes_at = time
+  self.world:at(time, wake, self, time)
 end
 
 local function resume(self, program)
@@ -149,7 +145,6 @@ local function resume(self, program)
   return coroutine.status(program.thread) == "dead"
 end
 
--- Resumes a program whose operation is done. True if there was one.
 local function resume_some(self)
   for i, program in ipairs(self.programs) do
     local waits_for = program.waits_for
@@ -184,11 +179,6 @@ local function tick(self, began)
   wake_in(self, next_at - now)
 end
 
--- Data for one session may have completed operations of others that ask by the same prober.
-local function turn_borrowers(self)
-  for _, borrower in ipairs(self:borrower_list()) do borrower:turn() end
-end
-
 --- Everything goes on, as far as it can without time passing.
 function Process:turn()
   if self.is_dead or self.is_stopped then return end
@@ -196,7 +186,8 @@ function Process:turn()
     tick(self)
   until self.is_dead or not resume_some(self)
   if self.on_turn and not self.is_dead then self.on_turn(self) end
-  turn_borrowers(self)
+  -- Data for one session may have completed operations of others that ask by the same prober.
+  for _, borrower in ipairs(self:borrower_list()) do borrower:turn() end
 end
 
 -- Programs ----------------------------------------------------------------------------------------------------------
@@ -290,33 +281,34 @@ function Process:lose(role)
   hangs_up(self, role, "connection reset by peer")
 end
 
---- The network drops everything from now on, "up" to the broker, "down" from it, or "both"; neither end is notified.
-function Process:cut(role, direction)
-  if LENT[role] and self.lender then return self.lender:cut(role, direction) end
-  if not self.sockets[role] or self.is_dead then return end
-  self:note("is cut off: %s, %s", role, direction)
-  self.sockets[role].is_cut = true
-  self.sockets[role]:cut(direction)
-end
-
 -- Delayed bytes arrive at most so long after the end of a stall.
 local AFTERWARDS = 1
 
---- The network delays everything for so many seconds, "up" to the broker, "down" from it, or "both".
-function Process:stall(role, direction, seconds)
-  if LENT[role] and self.lender then return self.lender:stall(role, direction, seconds) end
+--- The network drops everything from now on ("cut"), or delays it for so many seconds ("stall"): "up" to the broker,
+-- "down" from it, or "both". Neither end is notified.
+function Process:strike(how, role, direction, seconds)
+  if LENT[role] and self.lender then return self.lender:strike(how, role, direction, seconds) end
   local socket = self.sockets[role]
   if not socket or self.is_dead then return end
-  self:note("is kept waiting for %g s: %s, %s", seconds, role, direction)
-  socket.stalled_until = math.max(socket.stalled_until or 0, self.world.now + seconds)
-  -- So long also after the process has lost or left this connection: the broker sees its end no earlier.
-  self.hung_until = math.max(self.hung_until, socket.stalled_until + AFTERWARDS)
-  socket:stall(direction, seconds)
+  socket:strike(how, direction, seconds)
+  self:note("%s: %s, %s, for %g s", how, role, direction, seconds or math.huge)
+  if how == "cut" then
+    socket.is_cut = true
+  else
+    socket.stalled_until = math.max(socket.stalled_until or 0, self.world.now + seconds)
+    -- So long also after the process has lost or left this connection: the broker sees its end no earlier.
+    self.hung_until = math.max(self.hung_until, socket.stalled_until + AFTERWARDS)
+  end
 end
 
---- Its connections, the holder and the prober, as far as they exist.
 function Process:both_sockets()
   return self.sockets.holder, (self.lender or self).sockets.prober
+end
+
+--- The broker's side of the holder's connection, if there is one.
+function Process:connection()
+  local socket = self.sockets.holder
+  return socket and socket.connection
 end
 
 --- The time at which the network's delay ends; 0 if there is none.
@@ -352,18 +344,14 @@ function Process:has_missed_bell()
   return self.missed_bell
 end
 
-local function leave_lender(self)
-  local borrowers = self.lender.borrowers
-  for i = #borrowers, 1, -1 do
-    if borrowers[i] == self then table.remove(borrowers, i) end
-  end
-end
-
 --- Frees its memory. It cannot be used after that.
 function Process:bury()
   self:has_missed_bell()
   self.is_dead = true
-  if self.lender then leave_lender(self) end
+  local borrowers = self.lender and self.lender.borrowers or {}
+  for i = #borrowers, 1, -1 do
+    if borrowers[i] == self then table.remove(borrowers, i) end
+  end
   self.session:abort()
   self.programs = {}
 end

@@ -32,17 +32,29 @@ function Queue.new(broker, name, options)
   return self
 end
 
+-- One event at a time, which looks whether the queue was used since.
+local function expire(self)
+  local time = self.expires_at
+  self.expiry = time and self.is_alive and time > self.broker.world.now
+  if self.expiry then return self.broker.world:at(time, expire, self) end
+  if time then self:remove() end
+end
+
 --- The queue was declared, asked for, or left by its last consumer: its expiry begins anew.
 function Queue:used()
-  local expires = self.arguments["x-expires"]
+  local expires, world = self.arguments["x-expires"], self.broker.world
   if not expires or not self.is_alive then return end
-  local world = self.broker.world
-  if self.expiry then world:cancel(self.expiry) end
-  self.expiry = nil
-  if #self.consumers == 0 then self.expiry = world:timer(world.now + expires / 1000, self.remove, self) end
+  self.expires_at = #self.consumers == 0 and world.now + expires / 1000 or nil
+  if not self.expires_at or self.expiry then return end
+  self.expiry = true
+  world:at(self.expires_at, expire, self)
 end
 
 -- Messages ----------------------------------------------------------------------------------------------------------
+
+local function tell_level(self)
+  if self.is_alive then self.broker:tell("leveled", self) end
+end
 
 -- Most messages come as bytes, and nothing reads their properties: they are decoded on demand.
 local function properties_of(message)
@@ -100,7 +112,6 @@ local function drop_expired(self)
   while self.messages[1] and expires(self.messages[1]) do table.remove(self.messages, 1) end
 end
 
--- A message is delivered.
 local function hand_out(self, message)
   self.unacked[message], self.unacked_count = true, self.unacked_count + 1
 end
@@ -130,12 +141,13 @@ local function serve(self)
         consumer.unacked = consumer.unacked + 1
         hand_out(self, message)
       end
-      self.broker:delivered(self, consumer, message)
+      consumer.served_at = self.broker.world.now
+      self.broker:tell("delivered", self, consumer, message)
       consumer.channel:deliver(consumer, message)
     end
   end
   drop_expired(self)
-  self.broker:leveled(self)
+  tell_level(self)
 end
 
 -- Requeued messages are back in their positions. A queue that is then too long drops its head before it serves a
@@ -154,14 +166,19 @@ local function make_room(self, consumer)
 end
 
 -- A quorum queue tells in a header how often a message came back.
-local function count_return(self, message)
+local function set_count(self, message, count)
   if not self.counts_in then return end
   local properties, headers = {}, {}
   for name, value in pairs(properties_of(message)) do properties[name] = value end
   for name, value in pairs(properties.headers or {}) do headers[name] = value end
-  headers[self.counts_in] = (headers[self.counts_in] or 0) + 1
+  headers[self.counts_in] = count
   properties.headers = headers
   message.properties, message.header = properties, nil
+end
+
+local function count_return(self, message)
+  local headers = self.counts_in and properties_of(message).headers or {}
+  set_count(self, message, (headers[self.counts_in] or 0) + 1)
 end
 
 local function put_back(self, entry)
@@ -182,7 +199,6 @@ local function handle_requeues(self)
   end
 end
 
---- For a channel that is about to tell what it has.
 Queue.handle_requeues = handle_requeues
 
 --- A message arrives. False: it was refused.
@@ -207,17 +223,11 @@ function Queue:move()
   local moved = self.messages
   self.messages = {}
   for _, message in ipairs(moved) do
-    local properties, headers = {}, {}
-    for name, value in pairs(properties_of(message)) do properties[name] = value end
-    for name, value in pairs(properties.headers or {}) do headers[name] = value end
-    headers[self.counts_in or ""] = nil
-    properties.headers = headers
-    message.properties, message.header = properties, nil
+    set_count(self, message, nil)
     self:publish(message)
   end
 end
 
---- Removes the first message, for basic.get.
 function Queue:take(no_ack)
   handle_requeues(self)
   drop_expired(self)
@@ -225,7 +235,7 @@ function Queue:take(no_ack)
   drop_expired(self)
   self:used()
   if message and not no_ack then hand_out(self, message) end
-  self.broker:leveled(self)
+  tell_level(self)
   return message
 end
 
@@ -258,13 +268,12 @@ function Queue:purge()
   handle_requeues(self)
   local count = #self.messages
   self.messages = {}
-  self.broker:leveled(self)
+  tell_level(self)
   return count
 end
 
 -- Consumers ---------------------------------------------------------------------------------------------------------
 
---- Whether another consumer, or an exclusive one, is allowed.
 function Queue:admits(exclusive)
   local first = self.consumers[1]
   if self.is_single then return not exclusive end
@@ -278,11 +287,10 @@ function Queue:consume(consumer)
   table.insert(self.consumers, consumer)
   if self.is_single then self.active = self.active or consumer end
   self:used()
-  if consumer.is_alone then self.broker:changed(self) end
-  self.broker:consumed(self, consumer)
+  if consumer.is_alone then self.broker:tell("changed", self) end
+  self.broker:tell("consumed", self, consumer)
 end
 
---- For a new consumer: there may be messages for it.
 Queue.serve = serve
 
 local function is_gone(consumer, who) return consumer == who or consumer.channel == who end
@@ -291,13 +299,13 @@ local function is_gone(consumer, who) return consumer == who or consumer.channel
 local function remove(self, who)
   local kept = {}
   for _, consumer in ipairs(self.consumers) do
-    if is_gone(consumer, who) then self.broker:left(self, consumer) else kept[#kept + 1] = consumer end
+    if is_gone(consumer, who) then self.broker:tell("left", self, consumer) else kept[#kept + 1] = consumer end
   end
   local had, was_alone = #kept < #self.consumers, self.consumers[1] and self.consumers[1].is_alone
   self.consumers = kept
   if self.active and is_gone(self.active, who) then self.active = first_in_line(self) end
   if not had or #kept > 0 then return end
-  if was_alone then self.broker:changed(self) end
+  if was_alone then self.broker:tell("changed", self) end
   self:used()
   if self.auto_delete then self:finish() end
 end
@@ -323,7 +331,7 @@ function Queue:cancel(gone)
   handle_requeues(self)
   leaves(self, gone)
   if not self.is_single then return end
-  if self.broker.laws.wakes_next then serve(self) else self.broker:leveled(self) end
+  if self.broker.laws.wakes_next then serve(self) else tell_level(self) end
 end
 
 --- The queue is notified that a channel is gone: its unacknowledged messages (`entries`, the oldest first) are
@@ -338,21 +346,19 @@ end
 
 -- The end -----------------------------------------------------------------------------------------------------------
 
---- It begins to be deleted.
 function Queue:finish()
   if self.state ~= "live" then return end
   self.state = "ending"
   self.broker.world:after(self.broker:lag(self.broker.laws.ending), function () self:remove() end)
 end
 
---- It is gone; its consumers are notified.
 function Queue:remove()
   if self.is_orphan and self.lingers then return end_lingering(self) end
   if not self.is_alive then return end
   self.state, self.is_alive, self.coming = "gone", false, {}
   self.broker:forget(self)
   for _, consumer in ipairs(self.consumers) do
-    self.broker:left(self, consumer)
+    self.broker:tell("left", self, consumer)
     consumer.channel:queue_gone(consumer)
   end
   self.consumers, self.active = {}, nil

@@ -34,7 +34,6 @@ function Random.new(seed)
   return setmetatable({ a = 1 + a % (A - 1), b = 1 + b % (B - 1) }, Random)
 end
 
---- At least 0, less than 1.
 function Random:float()
   return draw(self) / (A - 1)
 end
@@ -44,7 +43,6 @@ function Random:below(most)
   return 1 + draw(self) % most
 end
 
---- A number between two others.
 function Random:between(from, to)
   return from + (to - from) * self:float()
 end

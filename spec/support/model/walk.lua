@@ -84,6 +84,13 @@ local function settle(self, link, channel)
   return answer and "taken" or ended(self, link, channel, reason)
 end
 
+-- A step that is one request for a queue: `verb` tells it.
+local function request(self, link, channel, verb, method, name, fields)
+  fields = fields or {}
+  fields.method, fields.queue = method, name
+  return ("%s %s"):format(verb, short(self, name)), (call(self, link, channel, fields))
+end
+
 -- Steps -------------------------------------------------------------------------------------------------------------
 -- Each returns its request and the answer; or nothing, if the step is not possible now.
 
@@ -141,20 +148,17 @@ function steps.declare(self, link, channel)
 end
 
 function steps.ask(self, link, channel)
-  local name = pick_name(self, link)
-  return "asks for " .. short(self, name),
-    (call(self, link, channel, { method = "queue.declare", queue = name, passive = true }))
+  return request(self, link, channel, "asks for", "queue.declare", pick_name(self, link), { passive = true })
 end
 
 function steps.delete(self, link, channel)
   local name, if_unused, if_empty = pick_name(self, link), self.random:chance(0.3), self.random:chance(0.3)
-  return ("deletes %s%s%s"):format(short(self, name), if_unused and " if unused" or "", if_empty and " if empty" or ""),
-    (call(self, link, channel, { method = "queue.delete", queue = name, if_unused = if_unused, if_empty = if_empty }))
+  local verb = ("deletes%s%s"):format(if_unused and " if unused" or "", if_empty and " if empty" or "")
+  return request(self, link, channel, verb, "queue.delete", name, { if_unused = if_unused, if_empty = if_empty })
 end
 
 function steps.purge(self, link, channel)
-  local name = pick_name(self, link)
-  return "purges " .. short(self, name), (call(self, link, channel, { method = "queue.purge", queue = name }))
+  return request(self, link, channel, "purges", "queue.purge", pick_name(self, link))
 end
 
 function steps.consume(self, link, channel)
@@ -237,15 +241,13 @@ function steps.give_back(self, link, channel)
   return how.word .. " " .. whose, settle(self, link, channel)
 end
 
-local function bind(self, link, channel, method)
-  local name, key = pick_name(self, link), self.random:pick(self.keys)
-  return ("%s %s %s"):format(method, short(self, name), short(self, key)),
-    (call(self, link, channel, { method = method, queue = name, exchange = "amq.direct", routing_key = key }))
+for _, verb in ipairs{ "bind", "unbind" } do
+  steps[verb] = function (self, link, channel)
+    local name, key = pick_name(self, link), self.random:pick(self.keys)
+    return request(self, link, channel, verb .. "s " .. short(self, key) .. " to", "queue." .. verb, name,
+      { exchange = "amq.direct", routing_key = key })
+  end
 end
-
-function steps.bind(self, link, channel) return bind(self, link, channel, "queue.bind") end
-
-function steps.unbind(self, link, channel) return bind(self, link, channel, "queue.unbind") end
 
 -- Whether a queue would be notified of the end of two channels of this connection.
 local function is_ambiguous(link)
@@ -281,40 +283,34 @@ end
 
 -- What comes without a request --------------------------------------------------------------------------------------
 
-local function take_delivery(channel, frame)
-  for _, consumer in ipairs(channel.consumers) do
-    if consumer.tag == frame.consumer_tag and not consumer.no_ack then
+local function take_frame(channel, frame)
+  for i, consumer in ipairs(channel.consumers) do
+    if consumer.tag == frame.consumer_tag and frame.method == "basic.cancel" then
+      return table.remove(channel.consumers, i)
+    elseif consumer.tag == frame.consumer_tag and frame.method == "basic.deliver" and not consumer.no_ack then
       table.insert(channel.hand, { tag = frame.delivery_tag, queue = consumer.queue, id = frame.properties.message_id })
     end
   end
 end
 
-local function take_cancel(channel, frame)
-  for i, consumer in ipairs(channel.consumers) do
-    if consumer.tag == frame.consumer_tag then return table.remove(channel.consumers, i) end
-  end
-end
-
 -- Frames that came since the last step are added to the channel's state.
 local function take_in(channel)
-  table.sort(channel.came, function (a, b) return a.key < b.key end)
-  for _, one in ipairs(channel.came) do
-    if one.frame.method == "basic.deliver" then take_delivery(channel, one.frame) end
-    if one.frame.method == "basic.cancel" then take_cancel(channel, one.frame) end
-  end
+  for _, one in ipairs(channel.came) do take_frame(channel, one.frame) end
   channel.came = {}
 end
 
 -- In order for each consumer.
 local function collect(self, channel)
   local link = channel.at.client
-  local frame = link:take(function (_, owner) return owner == channel.at end)
+  local function is_ours(_, owner) return owner == channel.at end
+  local frame = link:take(is_ours)
   while frame do
     local key = ("%s %s %03d"):format(channel.name, frame.consumer_tag or "", #channel.came)
     table.insert(channel.came, { key = key, frame = frame,
       text = ("%s %s %s"):format(channel.name, frame.consumer_tag or "", describe(self, frame)) })
-    frame = link:take(function (_, owner) return owner == channel.at end)
+    frame = link:take(is_ours)
   end
+  table.sort(channel.came, function (a, b) return a.key < b.key end)
 end
 
 -- Looking -----------------------------------------------------------------------------------------------------------
@@ -344,10 +340,7 @@ function Walk:look()
     link.client:read(0)
     for _, channel in ipairs(link.channels) do
       collect(self, channel)
-      local came = {}
-      for i, one in ipairs(channel.came) do came[i] = one end
-      table.sort(came, function (a, b) return a.key < b.key end)
-      for _, one in ipairs(came) do table.insert(lines, one.text) end
+      for _, one in ipairs(channel.came) do table.insert(lines, one.text) end
     end
   end
   local queues = {}

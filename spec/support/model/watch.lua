@@ -1,21 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The rules that hold for locks of every kind in the model. They are checked while a story runs:
---
--- * Mutual exclusion: two processes are never told at one time that they hold what only one of them can hold.
--- * A process whose lock's queue is gone is not told that it holds the lock, once the notice can have reached it.
---   Before 4.3 the end of another queue may have removed the queue unnoticed; then the process still holds the lock
---   (has_orphan below).
--- * A process gets no lock that did not exist any more when it was claimed, or that may be gone when the result is
---   told.
--- * A process does not wait beside a free lock for longer than `patience` seconds.
--- * A process is not told that nothing is free while something was free all the time.
--- * Fencing tokens grow from holder to holder (is_fenced).
--- * Where some want several at once, a process that waits in line is passed by each other one once, at most
---   (minds_line).
--- * No operation takes longer than its limit, except while its own process is stopped. (crowd.lua checks beside it that
---   an acquire that failed has nothing left.)
+--- The rules that hold for locks of every kind in the model, checked while a story runs: docs/proving.md lists them.
+-- (crowd.lua checks beside it what must hold at the end of a call, and of the story.)
 --
 -- A violation is an error of the story. The kind (see kinds/) defines "free" and "two". It has these fields:
 --
@@ -28,22 +15,21 @@
 --   changed(queue)       a queue was created, or is gone
 --   refuses(belief)      nil, or what is wrong with having got this lock
 --   held_by(connection)  nil, or the name of something that it holds
---   given(belief)        if not nil: { birth =, … }, what the broker gave to this holder, and the how manieth of all;
---                        may_equal(one, other) and has_order(one, other) are then about two of these
+--   given(belief)        { birth =, … }: what the broker gave to this holder, and the how manieth of all;
+--                        may_equal(one, other) and has_order(one, other) are about two of these
 --   news                 if not nil: for so long a holder may not know that the queue is gone; that is no violation
 local Watch = {}
 Watch.__index = Watch
 
-local function breach(...)
-  error({ breach = string.format(...) }, 0)
-end
+function Watch.breach(...) error({ breach = string.format(...) }, 0) end
+
+local breach = Watch.breach
 
 -- Waiting -----------------------------------------------------------------------------------------------------------
 
 local function look_at_patience(self, seat, wait)
   if seat.wakes and not seat.wakes(wait) then return end
   local slept = self.world.now - math.max(seat.free_since, wait.since)
-  if slept > 0 then self.longest = math.max(self.longest, slept) end
   if slept > self.patience then
     breach("%s slept for %.3f s, more than %.3f s, while %s was free", wait.process.name, slept, self.patience,
       seat.name)
@@ -52,6 +38,15 @@ end
 
 local function look_at_all(self, seat)
   for _, wait in ipairs(self.waiting) do look_at_patience(self, seat, wait) end
+end
+
+-- Calls fn(self, seat, wait) for each seat, or only for those that are free.
+local function each_seat(self, is_free, fn, wait)
+  for _, seat in ipairs(self.kind.seats) do
+    if seat.free_since or not is_free then fn(self, seat, wait) end
+  end
+  local gate = self.kind.many and self.kind.many.seat
+  if gate and (gate.free_since or not is_free) then fn(self, gate, wait) end
 end
 
 -- The connection that left the seat last, if its own queue was in the way. A bolt, which may open last, has no owner.
@@ -72,9 +67,7 @@ end
 
 --- A seat may have become free, or taken; because of a queue, if one is given.
 function Watch:note(queue)
-  local left_by = queue and owner_of(self, queue)
-  for _, seat in ipairs(self.kind.seats) do note_free(self, seat, left_by) end
-  if self.kind.many then note_free(self, self.kind.many.seat, left_by) end
+  each_seat(self, false, note_free, queue and owner_of(self, queue))
 end
 
 --- A process waits, by an operation for this wish, from now until the operation is done. `count`: for so many at once.
@@ -88,24 +81,14 @@ function Watch:enters(wait)
   wait.since, wait.passed, wait.is_inside = self.world.now, {}, true
 end
 
--- Calls fn(self, seat, wait) for each seat that is free.
-local function each_free(self, fn, wait)
-  for _, seat in ipairs(self.kind.seats) do
-    if seat.free_since then fn(self, seat, wait) end
-  end
-  local many = self.kind.many
-  if many and many.seat.free_since then fn(self, many.seat, wait) end
-end
-
 -- The wait ends, or its time limit is suspended.
 local function ends(self, wait)
-  each_free(self, look_at_patience, wait)
+  each_seat(self, true, look_at_patience, wait)
   for i, other in ipairs(self.waiting) do
     if other == wait then table.remove(self.waiting, i) end
   end
 end
 
---- The operation is abandoned.
 function Watch:gives_up(op)
   for _, wait in ipairs(self.waiting) do
     if wait.op == op then return ends(self, wait) end
@@ -124,7 +107,7 @@ end
 -- Whether the gate was open and so many seats were free all the time.
 local function were_all_free(self, count, since)
   local seats = 0
-  each_free(self, function (_, seat)
+  each_seat(self, true, function (_, seat)
     if seat.free_since < since then seats = seats + 1 end
   end)
   local gate_since = self.kind.many.seat.free_since
@@ -137,7 +120,7 @@ function Watch:was_told_busy(process, wish, since, count)
     if not were_all_free(self, count, since) or process.looks_away then return end
     breach("%s was told that %d are not free, and they were all the time", process.name, count)
   end
-  each_free(self, function (_, seat)
+  each_seat(self, true, function (_, seat)
     local is_told = not seat.tells or seat.tells(wish, since)
     if seat.free_since < since and is_told and not may_think_it_has(process, seat, since) then
       breach("%s was told that nothing is free, and %s was all the time", process.name, seat.name)
@@ -145,23 +128,18 @@ function Watch:was_told_busy(process, wish, since, count)
   end)
 end
 
---- Suspends the time limit of all waits of this process.
-function Watch:excuses(process)
+--- Suspends the time limit of all waits of this process, and of all fair ones, if `with_fair`: the waiter to which
+-- they leave the lock is disconnected or stopped.
+function Watch:excuses(process, with_fair)
   for i = #self.waiting, 1, -1 do
-    if self.waiting[i].process == process then ends(self, self.waiting[i]) end
-  end
-end
-
---- Suspends the time limit of all fair waits: the waiter to which they leave the lock is disconnected or stopped.
-function Watch:excuses_fair()
-  for i = #self.waiting, 1, -1 do
-    if self.waiting[i].fair then ends(self, self.waiting[i]) end
+    local wait = self.waiting[i]
+    if wait.process == process or with_fair and wait.fair then ends(self, wait) end
   end
 end
 
 --- For the end of a story: current waits have kept their time limit so far.
 function Watch:look()
-  each_free(self, look_at_all)
+  each_seat(self, true, look_at_all)
 end
 
 -- Deadlines ---------------------------------------------------------------------------------------------------------
@@ -179,7 +157,6 @@ end
 
 --- An operation of a process must be done so many seconds from now, plus one turn.
 function Watch:promises(process, op, what, seconds, only_if)
-  self.promised = self.promised + 1
   self.world:at(self.world.now + seconds + A_TURN, look_at_deadline, self,
     { process = process, op = op, what = what, seconds = seconds, only_if = only_if })
 end
@@ -193,11 +170,8 @@ end
 -- Holding -----------------------------------------------------------------------------------------------------------
 
 local function believes(belief) return belief.process:holds(belief.lock) end
-
 local function is_of_group(belief, group) return belief.group == group and belief.is_due end
-
 local function is_of(belief, process) return belief.process == process end
-
 local function is_left(belief, process, lock) return belief.process ~= process or lock and belief.lock ~= lock end
 
 -- The items of the list for which fn(item, a, b) is true.
@@ -239,29 +213,15 @@ local function look_at_line(self, process)
   process.place, process.is_anew = nil, nil
 end
 
--- How many messages of a queue are with a connection.
-local function unacked_of(connection, queue)
-  local count = 0
-  for _, channel in ipairs(connection.channels) do
-    for _, entry in ipairs(channel.unacked) do count = count + (entry.queue == queue and 1 or 0) end
-  end
-  return count
-end
-
--- Whether the process waits in line: it consumes there, and has no token yet.
-local function is_in_line(self, process, bell)
-  local socket, queue = process.sockets.holder, self.broker.queues[bell]
-  for _, consumer in ipairs(socket and queue and queue.consumers or {}) do
-    if consumer.channel.connection == socket.connection and consumer.unacked == 0 then return true end
-  end
-end
-
--- Whether a process that got one, or several at once, was in the same line: before the gate are only those who want
--- several.
+-- Whether a process that got one, or several at once, was in the same line, where this one consumes, and has no token
+-- yet. Before the gate are only those who want several.
 local function may_pass(self, wait, count)
-  local is_outside = wait.count and not wait.is_inside
-  local bell = is_outside and self.kind.many.bell or self.kind.bell
-  return (count or not is_outside) and is_in_line(self, wait.process, bell)
+  local is_outside, connection = wait.count and not wait.is_inside, wait.process:connection()
+  if is_outside and not count or not connection then return false end
+  local queue = self.broker.queues[is_outside and self.kind.many.bell or self.kind.bell]
+  for _, consumer in ipairs(queue and queue.consumers or {}) do
+    if consumer.channel.connection == connection and consumer.unacked == 0 then return true end
+  end
 end
 
 -- Where everybody is in line, a process that waits is passed by each other process at most once before its turn. It may
@@ -280,8 +240,11 @@ end
 
 -- A token must be for a seat that is free by then. Who holds several has a token for each.
 local function look_at_token(self, queue, connection)
-  local held = self.kind:held_by(connection)
-  local is_another = held and self.kind.many and self.kind:count_of(connection) <= unacked_of(connection, queue)
+  local held, tokens = self.kind:held_by(connection), 0
+  for _, channel in ipairs(held and self.kind.many and connection.channels or {}) do
+    for _, entry in ipairs(channel.unacked) do tokens = tokens + (entry.queue == queue and 1 or 0) end
+  end
+  local is_another = held and self.kind.many and self.kind:count_of(connection) <= tokens
   if held and not is_another then breach("%s gives a token back before %s is free", connection.name, held) end
 end
 
@@ -290,12 +253,12 @@ end
 function Watch:minds_line(bell)
   local places, asked = 0, setmetatable({}, { __mode = "k" })
   self.has_line = true
-  self.broker:watch_line(function (queue, channel)
+  self.broker:on("asked", function (queue, channel)
     if queue.name == bell then asked[channel] = places end
-  end, function (queue, consumer)
+  end)
+  self.broker:on("consumed", function (queue, consumer)
     for _, wait in ipairs(queue.name == bell and self.waiting or {}) do
-      local socket = wait.process.sockets.holder
-      if socket and socket.connection == consumer.channel.connection then
+      if wait.process:connection() == consumer.channel.connection then
         places = places + 1
         local process = wait.process
         local place = not wait.count and process.place -- whoever wants several comes anew for each
@@ -304,7 +267,8 @@ function Watch:minds_line(bell)
         process.place, process.caller, process.lined_up_at = place or places, consumer, self.world.now
       end
     end
-  end, function (queue, connection)
+  end)
+  self.broker:on("given_back", function (queue, connection)
     if queue.name == bell then look_at_token(self, queue, connection) end
   end)
 end
@@ -316,38 +280,18 @@ function Watch:is_told(process, lock)
   end
 end
 
--- When the queue of this lock was declared: the how manieth of all.
-local function birth_of(self, belief)
-  local socket = belief.process.sockets.holder
-  local births = socket and self.births[socket.connection]
-  return births and births[belief.queue]
-end
-
--- What a holder was given: the number that it was told, and the truth about it.
-local function given_to(self, belief)
-  local given = self.kind.given and self.kind:given(belief) or { birth = birth_of(self, belief) }
-  given.number, given.process, given.group = belief.lock:fence(), belief.process, belief.group
-  given.queue, given.wish = belief.queue, belief.wish
-  return given
-end
-
-local function may_equal(self, one, other) return self.kind.given and self.kind:may_equal(one, other) end
-
-local function has_order(self, one, other)
-  if self.kind.given then return self.kind:has_order(one, other) end
-  return one.group == other.group and self.kind:clash{ other, one }
-end
-
 -- Fencing tokens grow in the order in which the broker gave the lock to its holders, whenever they are told. Two
 -- holders that may hold at one time may have them in any order, but never the same.
 local function look_at_number(self, belief)
-  local given = given_to(self, belief)
-  local number = given.number
+  local kind, number = self.kind, belief.lock:fence()
+  local given = kind:given(belief)
+  given.number, given.process, given.group = number, belief.process, belief.group
+  given.queue, given.wish = belief.queue, belief.wish
   if not number then breach("%s got %s without a number", belief.process.name, belief.queue) end
   for _, other in ipairs(self.numbers) do
     local is_after = given.birth > other.birth
-    if number == other.number and not may_equal(self, given, other)
-      or has_order(self, given, other) and is_after ~= (number > other.number) then
+    if number == other.number and not kind:may_equal(given, other)
+      or kind:has_order(given, other) and is_after ~= (number > other.number) then
       breach("%s got %s with the number %d, %s %s with %d", belief.process.name, belief.queue, number,
         is_after and "after" or "before", other.process.name, other.number)
     end
@@ -380,7 +324,6 @@ local function look_at_doubted(self, belief)
   self:look_at_beliefs(belief.group)
 end
 
---- A process got what it wanted; `count`: so many at once.
 function Watch:passes(process, count)
   if self.has_line and self.kind.many then look_at_turns(self, process, count) end
 end
@@ -437,12 +380,10 @@ function Watch:robbed(process, lock, news)
   self.world:after(news, look_at_loss, self, { process = process, lock = lock, news = news })
 end
 
---- The locks that a process is told to hold: a list of { lock =, queue = }.
 function Watch:locks_of(process)
   return chosen(self.beliefs, is_of, process)
 end
 
---- A process has received something.
 function Watch:heard(process)
   for i = #self.waiting, 1, -1 do
     local wait = self.waiting[i]
@@ -457,8 +398,8 @@ end
 -- Before 4.3 the end of another queue may have removed the lock's queue record, without notice to its owner. The owner
 -- still holds the lock, by the process of the queue and by its bolt. Nobody else may hold it.
 local function has_orphan(process, name)
-  local socket = process.sockets.holder
-  for _, queue in ipairs(socket and socket.connection.exclusive or {}) do
+  local connection = process:connection()
+  for _, queue in ipairs(connection and connection.exclusive or {}) do
     if queue.is_orphan and queue.name == name then return true end
   end
 end
@@ -493,12 +434,15 @@ local function note_birth(self, queue)
   self.births[queue.owner][queue.name] = self.birth_count
 end
 
---- Watches locks of a kind. Counts `grants`, and records the `longest` time that a waiter slept beside a free lock.
+--- When this connection declared the queue: the how manieth of all.
+function Watch:birth(connection, name) return self.births[connection] and self.births[connection][name] end
+
+--- Watches locks of a kind. Counts `grants`, and locks that were `orphaned`.
 function Watch.new(broker, kind, patience)
   local self = setmetatable({ broker = broker, world = broker.world, kind = kind, patience = patience, waiting = {},
     beliefs = {}, numbers = {}, births = {}, birth_count = 0, doubtful = {}, owners = {},
-    promised = 0, grants = 0, orphaned = 0, longest = 0 }, Watch)
-  broker:watch(function (queue)
+    grants = 0, orphaned = 0 }, Watch)
+  broker:on("changed", function (queue)
     note_birth(self, queue)
     kind:changed(queue)
     self:note(queue)

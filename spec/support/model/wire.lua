@@ -25,7 +25,6 @@ local function arrive(self, bytes, sent_at)
   if bytes then self.arrived(bytes, sent_at) else self.ended() end
 end
 
--- Returns the time of arrival.
 local function send(self, bytes)
   if self.is_cut or self.is_ended then return end
   local world, pace, random = self.world, self.pace, self.random

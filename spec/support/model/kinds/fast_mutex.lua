@@ -3,16 +3,14 @@
 
 --- Stories about a fast mutex: a queue whose active consumer, once it has a token, is the holder. The queue is its own
 -- bell: waiters are in line there.
-local Wire = require "spec.support.model.wire"
-
-local FastMutex = {}
-FastMutex.__index = FastMutex
+local Kind = require "spec.support.model.kind"
 
 local NAME, QUEUE = "db", "db-fastmutex"
 local SHAPE = { durable = true, arguments = { ["x-queue-type"] = "classic", ["x-single-active-consumer"] = true,
   ["x-max-length"] = 1, ["x-overflow"] = "reject-publish", ["x-expires"] = 600000 } }
-local TOKEN = { type = "amqplocks.token", delivery_mode = 2 }
 local NEVER = function () return false end
+
+local FastMutex = Kind.extend{ noun = "fast mutex", queue = QUEUE, bell = QUEUE, shape = SHAPE }
 
 -- Troubles after which there may be no token at the end.
 local TAKES_TOKENS = { "purge", "queue deleted", "stranger" }
@@ -25,22 +23,18 @@ local KEEPS_TOKENS = { "cut off", "stall", "stopped", "stranger", "surplus" }
 
 function FastMutex.new(crowd)
   local broker = crowd.broker
-  local self = setmetatable({ crowd = crowd, broker = broker, bell = QUEUE, visits = {}, disturbed_at = -math.huge },
-    FastMutex)
+  local self = setmetatable({ crowd = crowd, broker = broker, visits = {}, disturbed_at = -math.huge }, FastMutex)
   -- A waiter that is active and has no token does not hold the mutex; but an acquire that may not wait is told `busy`.
   self.seats = {
     { name = "the fast mutex", is_free = function () return not self:holder() end, tells = NEVER },
     { name = "the fast mutex, which nobody else wanted,", is_free = function () return true end, wakes = NEVER,
       tells = function (_, since) return self:was_deserted(since) end },
   }
-  if crowd.options.is_used then
-    self:make_bell()
-    self:ring(1)
-  end
-  broker:watch_level(function (queue) self:leveled(queue) end)
-  broker:watch_consumers(function (queue, consumer, is_there) self:visited(queue, consumer, is_there) end)
-  -- The holder is notified a moment later that the queue was deleted.
-  self.news = broker.laws.notice + broker.laws.inner + Wire.longest(crowd.pace) + 1e-6
+  if crowd.options.is_used then self:be_used() end
+  broker:on("leveled", function (queue) self:leveled(queue) end)
+  broker:on("consumed", function (queue, consumer) self:visited(queue, consumer, true) end)
+  broker:on("left", function (queue, consumer) self:visited(queue, consumer, false) end)
+  self.news = crowd:news()
   return self
 end
 
@@ -49,8 +43,6 @@ end
 function FastMutex.ask(_, process, _, ...)
   return process:keep(process.session:fast_mutex(NAME)):acquire(...)
 end
-
-function FastMutex.wish() return "fast mutex" end
 
 -- By basic.get.
 local function take_token(queue)
@@ -87,28 +79,18 @@ function FastMutex:intrude()
   end
 end
 
-function FastMutex:make_bell() self.broker:declare(QUEUE, SHAPE) end
-
-function FastMutex:ring(count) self.broker:put(QUEUE, count, TOKEN) end
-
---- A token may be taken away now.
 function FastMutex:disturbed() self.disturbed_at = self.broker.world.now end
 
-function FastMutex.stays(_, queue) return queue == QUEUE end
-
-local function has_any(options, troubles)
-  for _, trouble in ipairs(options.troubles or {}) do
-    for _, other in ipairs(troubles) do
-      if trouble == other then return true end
-    end
+local function has_any(happens, troubles)
+  for _, trouble in ipairs(troubles) do
+    if happens[trouble] then return true end
   end
-  return false
 end
 
 function FastMutex:flaw()
-  local options, tokens = self.crowd.options, self.broker:count(QUEUE)
-  local least = has_any(options, TAKES_TOKENS) and 0 or self.crowd.watch.grants > 0 and 1 or 0
-  local most = has_any(options, KEEPS_TOKENS) and MOST + #self.crowd.members or MOST
+  local happens, tokens = self.crowd.happens, self.broker:count(QUEUE)
+  local least = has_any(happens, TAKES_TOKENS) and 0 or self.crowd.watch.grants > 0 and 1 or 0
+  local most = has_any(happens, KEEPS_TOKENS) and MOST + #self.crowd.members or MOST
   if tokens < least or tokens > most then return ("%d tokens are left"):format(tokens) end
 end
 
@@ -124,7 +106,6 @@ end
 -- Consumers that left before an acquire that may still be told of something.
 local FORGOTTEN = 120
 
---- A consumer came or left.
 function FastMutex:visited(queue, consumer, is_there)
   if queue.name ~= QUEUE then return end
   local now, visits = self.broker.world.now, self.visits
@@ -159,14 +140,6 @@ function FastMutex:changed(queue)
   for _, process in ipairs(crowd.processes) do crowd.watch:doubts(process, self.news) end
 end
 
-function FastMutex.group_of() return 1 end
-
-function FastMutex.queue_of() return QUEUE end
-
-function FastMutex.wish_of() return "fast mutex" end
-
-function FastMutex.refuses() return nil end
-
 -- Each client that is told that it holds the mutex is the active consumer, and has a token: so there is one at most.
 function FastMutex:clash(beliefs)
   local holder = self:holder()
@@ -176,7 +149,5 @@ function FastMutex:clash(beliefs)
     end
   end
 end
-
-function FastMutex.held_by() return nil end
 
 return FastMutex

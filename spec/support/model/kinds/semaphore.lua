@@ -4,22 +4,17 @@
 --- Stories about the slots of a semaphore: any of them, one for each.
 local Gate = require "spec.support.model.gate"
 local History = require "spec.support.model.history"
-
-local Semaphore = {}
-Semaphore.__index = Semaphore
+local Kind = require "spec.support.model.kind"
 
 local NAME = "images"
-local TOKEN = { type = "amqplocks.token", delivery_mode = 2 }
 
-local function new_gate(self)
-  return Gate.new(self.crowd, NAME .. "-many", function (connection) return self:count_of(connection) end)
-end
+local Semaphore = Kind.extend{ noun = "slot", bell = NAME .. "-bell", fence = NAME .. "-fence",
+  shape = { durable = true, arguments = { ["x-queue-type"] = "classic" } } }
 
 function Semaphore.new(crowd)
-  local self = setmetatable({ crowd = crowd, broker = crowd.broker, bell = NAME .. "-bell", fence = NAME .. "-fence",
-    seats = {}, was_there = {},
+  local self = setmetatable({ crowd = crowd, broker = crowd.broker, seats = {}, was_there = {},
     history = History.new(crowd.broker) }, Semaphore)
-  self.many = crowd.options.gathers and new_gate(self)
+  self.many = crowd.options.gathers and Gate.new(self, NAME .. "-many")
   return self
 end
 
@@ -127,9 +122,6 @@ function Semaphore:ask(process, _, ...)
     fenced = self.crowd.options.fenced }):acquire(...)
 end
 
-function Semaphore.wish() return "slot" end
-
---- The queue of any of the slots.
 function Semaphore:slot_queue() return slot_queue(self.crowd.random:below(self.crowd.slots)) end
 
 --- A stranger has a slot. Gives what ends it.
@@ -138,18 +130,12 @@ function Semaphore:intrude()
 end
 
 function Semaphore:make_bell()
-  self.broker:declare(self.bell, { durable = true, arguments = { ["x-queue-type"] = "classic" } })
+  Kind.make_bell(self)
   self:ring(self.crowd.random:below(self.crowd.slots + 1) - 1)
 end
 
-function Semaphore:ring(count)
-  self.broker:put(self.bell, count, TOKEN)
-end
-
 function Semaphore:stays(queue)
-  local is_permanent = queue:find("^" .. NAME .. "%-%d+%-A$") or queue == self.bell
-  local is_of_fence = queue == self.fence or queue == self.fence .. "-unfinished"
-  return is_permanent or is_of_fence or self.many and self.many:stays(queue)
+  return queue:find("^" .. NAME .. "%-%d+%-A$") or Kind.stays(self, queue)
 end
 
 -- A client that has not been told within `poll` that it consumes from the bell takes the bell for missing, for a
@@ -160,7 +146,6 @@ local function has_missed_bell(self)
   end
 end
 
---- What is wrong in the end, if anything.
 function Semaphore:flaw()
   local tokens, slots, options = self.broker:count(self.bell), self.crowd.slots, self.crowd.options
   local is_one_lost = tokens < slots and not options.loses_tokens and not has_missed_bell(self)
@@ -177,11 +162,11 @@ local function new_seat(self, slot)
     return queues[a] ~= nil and not queues[a].is_down and not queues[b] and not self.broker:is_shut(bolt(slot))
   end
   return { name = "slot " .. slot, queue = b, slot_queue = a, is_free = is_free,
-    wakes = self.many and function (wait) return self.many:is_awake(wait) end }
+    wakes = self.many and self.many.wakes }
 end
 
 function Semaphore:changed(queue)
-  if self.many then self.many:changed(queue) end
+  Kind.changed(self, queue)
   local slot, letter = queue.name:match("^" .. NAME .. "%-(%d+)%-([AB])$")
   slot = tonumber(slot)
   if not slot then return end
@@ -195,8 +180,6 @@ end
 function Semaphore.group_of(_, lock) return (lock:info()) end
 
 function Semaphore:queue_of(lock) return self.seats[lock:info()].queue end
-
-function Semaphore.wish_of() return "slot" end
 
 function Semaphore:refuses(belief)
   if not self.was_there[belief.group] then return "slot " .. belief.group .. ", which had been taken away" end
@@ -218,7 +201,6 @@ function Semaphore:held_by(connection)
   end
 end
 
---- How many slots a connection holds.
 function Semaphore:count_of(connection)
   local count = 0
   for _, seat in ipairs(self.seats) do

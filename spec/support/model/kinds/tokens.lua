@@ -5,27 +5,24 @@
 -- who waits is in line there.
 local Gate = require "spec.support.model.gate"
 local History = require "spec.support.model.history"
+local Kind = require "spec.support.model.kind"
 local Queue = require "spec.support.model.queue"
-local Wire = require "spec.support.model.wire"
-
-local Tokens = {}
-Tokens.__index = Tokens
 
 local NAME, QUEUE, COUNT = "licences", "licences.semaphore", "licences.semaphore-count"
+local Tokens = Kind.extend{ noun = "permit", queue = QUEUE, bell = QUEUE }
+
 local FOREIGN = { delivery_mode = 2, content_type = "text/plain" }
 
 function Tokens.new(crowd)
   local broker = crowd.broker
-  local self = setmetatable({ crowd = crowd, broker = broker, bell = QUEUE, history = History.new(broker),
+  local self = setmetatable({ crowd = crowd, broker = broker, history = History.new(broker),
     queue_type = crowd.random:pick(crowd.options.queue_types or { "classic", "quorum" }) }, Tokens)
-  self.many = crowd.options.gathers and Gate.new(crowd, NAME .. "-tokenmany",
-    function (connection) return self:count_of(connection) end)
+  self.many = crowd.options.gathers and Gate.new(self, NAME .. "-tokenmany")
   self.seats = { { name = "a permit", is_free = function () return (broker:count(QUEUE)) > 0 end,
-    wakes = self.many and function (wait) return self.many:is_awake(wait) end } }
-  broker:watch_level(function (queue) self:leveled(queue) end)
+    wakes = self.many and self.many.wakes } }
+  broker:on("leveled", function (queue) self:leveled(queue) end)
   if crowd.options.fenced then self:mind_deliveries() end
-  -- Who holds one when the queue goes is told a moment later.
-  self.news = broker.laws.notice + broker.laws.inner + Wire.longest(crowd.pace) + 1e-6
+  self.news = crowd:news()
   return self
 end
 
@@ -77,8 +74,6 @@ function Tokens:ask(process, _, ...)
   return process:keep(process.session:token_semaphore(NAME, is_quorum, self.crowd.options.fenced)):acquire(...)
 end
 
-function Tokens.wish() return "permit" end
-
 --- A stranger has a permit. Gives what ends it.
 function Tokens:intrude()
   local queue = self.broker.queues[QUEUE]
@@ -95,9 +90,7 @@ end
 --- Permits by somebody else, more than there should be.
 function Tokens:ring(count) self.broker:put(QUEUE, count, FOREIGN) end
 
-function Tokens:stays(queue)
-  return queue == QUEUE or queue == COUNT or self.many and self.many:stays(queue)
-end
+function Tokens:stays(queue) return queue == COUNT or Kind.stays(self, queue) end
 
 function Tokens:flaw()
   local permits, marks = self.broker:count(QUEUE), self.broker:count(COUNT)
@@ -116,7 +109,7 @@ local function look_at_count(self)
   local ready, unacked = self.broker:count(QUEUE)
   local marks, marks_unacked = self.broker:count(COUNT)
   if ready + unacked > marks + marks_unacked then
-    error({ breach = ("there are %d permits, and %d marks"):format(ready + unacked, marks + marks_unacked) }, 0)
+    self.crowd.watch.breach("there are %d permits, and %d marks", ready + unacked, marks + marks_unacked)
   end
 end
 
@@ -130,25 +123,12 @@ end
 
 function Tokens:changed(queue)
   local crowd = self.crowd
-  if self.many then self.many:changed(queue) end
+  Kind.changed(self, queue)
   if queue.name == QUEUE or queue.name == COUNT then
     self.history:note(queue.name, (self.broker:count(queue.name)))
   end
   if queue.name ~= QUEUE or self.broker.queues[QUEUE] then return end
   for _, member in ipairs(crowd.members) do crowd.watch:doubts(member.process, self.news) end
-end
-
-function Tokens.group_of() return 1 end
-
-function Tokens.queue_of() return QUEUE end
-
-function Tokens.wish_of() return "permit" end
-
-function Tokens.refuses() return nil end
-
-local function holder_of(process)
-  local socket = process.sockets.holder
-  return socket and socket.connection
 end
 
 -- Calls fn with each consumer on a connection to whom a message of the queue is given out.
@@ -160,7 +140,6 @@ local function each_taker(connection, queue, fn)
   end
 end
 
---- How many permits are given out to a connection.
 function Tokens:count_of(connection)
   local count = 0
   each_taker(connection, self.broker.queues[QUEUE], function () count = count + 1 end)
@@ -171,7 +150,7 @@ end
 function Tokens:clash(beliefs)
   local queue, tickets = self.broker.queues[QUEUE], {}
   local function note(consumer) tickets[consumer.tag] = true end
-  for _, belief in ipairs(beliefs) do each_taker(holder_of(belief.process), queue, note) end
+  for _, belief in ipairs(beliefs) do each_taker(belief.process:connection(), queue, note) end
   for _, belief in ipairs(beliefs) do
     local ticket = select(3, belief.lock:info())
     if not tickets[ticket] then return belief.process.name .. " holds a permit that is not given out to it" end
@@ -182,7 +161,7 @@ end
 function Tokens:mind_deliveries()
   local count, by_tag = 0, {}
   self.deliveries = by_tag
-  self.broker:watch_deliveries(function (queue, consumer, message)
+  self.broker:on("delivered", function (queue, consumer, message)
     count = count + 1
     if queue.name ~= QUEUE or by_tag[consumer.tag] then return end
     by_tag[consumer.tag] = { birth = count, permit = Queue.properties_of(message).message_id,
@@ -194,8 +173,8 @@ end
 function Tokens:given(belief)
   local given, told = self.deliveries[select(3, belief.lock:info())], belief.lock:permit()
   if told ~= given.permit then
-    error({ breach = ("%s was told that it has permit %s, and has %s"):format(belief.process.name, told or "none",
-      given.permit) }, 0)
+    self.crowd.watch.breach("%s was told that it has permit %s, and has %s", belief.process.name, told or "none",
+      given.permit)
   end
   return given
 end
@@ -207,7 +186,5 @@ function Tokens.may_equal(_, one, other) return one.permit ~= other.permit end
 function Tokens.has_order(_, one, other)
   return one.permit == other.permit or one.published_at > other.at or other.published_at > one.at
 end
-
-function Tokens.held_by() return nil end
 
 return Tokens
