@@ -243,7 +243,7 @@ end
 local function route(self, message, time)
   if message.exchange == "" then
     local found = named(self, message.routing_key, time)
-    return found[1] and found[1].is_down == "returned" and NOWHERE or found
+    return found[1] and found[1].trouble == "returned" and NOWHERE or found
   end
   local found, has = {}, {}
   local exchange = self.exchanges[message.exchange]
@@ -276,46 +276,29 @@ function Broker:delete(name)
   if self.queues[name] then self.queues[name]:remove() end
 end
 
---- The node of a queue goes down, or is up again (nil). Messages to the queue are then "refused", as with Khepri, or
--- "returned", as with Mnesia. All other requests for it are refused.
-function Broker:put_down(name, how)
-  local queue = self.queues[name]
-  if not queue then return end
-  self.world:note("broker", "%s is %s", name, how and "down, and what is sent is " .. how or "up again")
-  queue.is_down = how
-end
-
---- A queue does not confirm messages, like a quorum queue without a leader. Until it answers again, later frames on
--- such a channel wait, too. All other requests for it are answered.
-function Broker:silence(name, is_on)
-  local queue = self.queues[name]
-  if not queue then return end
-  self.world:note("broker", is_on and "%s does not answer" or "%s answers again", name)
-  queue.is_silent = is_on
-  if not is_on then self:go_on() end
-end
-
 -- A durable queue comes back with its persistent messages.
 local function come_back(self, queue)
   return self:declare(queue.name, { durable = true, auto_delete = queue.auto_delete, arguments = queue.arguments,
     messages = queue:what_lasts() })
 end
 
---- The node of a durable queue is killed. Its consumers are notified. All other requests for the queue, and later
--- frames on their channels, wait until it is back. Messages to it are refused.
-function Broker:kill(name)
-  local queue = self.queues[name]
-  self.world:note("broker", "the node of %s dies", name)
-  queue:remove()
-  come_back(self, queue).is_dead = true
-end
-
-function Broker:revive(name)
+--- A queue is in trouble, or is well again (nil):
+--   "silent"    it does not confirm messages, like a quorum queue without a leader. Until it answers again, later frames
+--               on such a channel wait, too. All other requests for it are answered.
+--   "dead"      the node of a durable queue was killed. Its consumers are notified. All other requests for the queue, and
+--               later frames on their channels, wait until it is back. Messages to it are refused.
+--   "refused", "returned"   its node is down, and so messages to it are, with Khepri and with Mnesia. All other requests
+--               for it are refused.
+function Broker:trouble(name, what)
   local queue = self.queues[name]
   if not queue then return end
-  self.world:note("broker", "%s is back", name)
-  queue.is_dead = false
-  self:go_on()
+  self.world:note("broker", "%s is %s", name, what or "well again")
+  if what == "dead" then
+    queue:remove()
+    queue = come_back(self, queue)
+  end
+  queue.trouble = what
+  if not what then self:go_on() end
 end
 
 --- Requests that waited for a silent queue are repeated: the queue answers, or is gone.

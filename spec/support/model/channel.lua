@@ -40,11 +40,11 @@ local function waits(self, frame)
   if self.behind then return true end
   if ASKS[frame.method] then
     local queue = self.connection:sees(frame.queue)
-    return queue and queue.is_dead
+    return queue and queue.trouble == "dead"
   end
   if frame.method ~= "basic.publish" or frame.exchange ~= "" then return false end
   local queue = self.connection:sees(frame.routing_key)
-  return queue and queue.is_silent
+  return queue and queue.trouble == "silent"
 end
 
 local function wait(self, frame)
@@ -232,6 +232,8 @@ local function refuse(self, frame, why)
   self:fail(code, text:format(why:find "exchange" and frame.exchange or frame.queue), frame)
 end
 
+local function is_down(queue) return queue.trouble == "refused" or queue.trouble == "returned" end
+
 local function is_foreign(self, queue) return queue.owner and queue.owner ~= self.connection end
 
 -- Returns the queue, if it exists and this connection may use it; otherwise closes the channel.
@@ -239,7 +241,7 @@ local function usable(self, frame)
   local queue = self.connection:sees(frame.queue)
   if not queue then return refuse(self, frame, "no queue") end
   if is_foreign(self, queue) then return refuse(self, frame, "locked") end
-  if queue.is_down then return refuse(self, frame, "out of reach") end
+  if is_down(queue) then return refuse(self, frame, "out of reach") end
   return queue
 end
 
@@ -296,7 +298,7 @@ METHODS["queue.declare"] = function (self, frame)
     make(self, name, frame)
   elseif is_foreign(self, queue) or frame.exclusive ~= (queue.owner ~= nil) then
     refuse(self, frame, "locked")
-  elseif queue.is_down then
+  elseif is_down(queue) then
     refuse(self, frame, "out of reach")
   elseif is_another(queue, frame) then
     self:fail(406, ("PRECONDITION_FAILED - inequivalent arg '%s' for queue '%s' in vhost '/'"):format(
@@ -309,7 +311,7 @@ end
 METHODS["queue.delete"] = function (self, frame)
   local queue = self.connection:sees(frame.queue)
   if queue and is_foreign(self, queue) then return refuse(self, frame, "locked") end
-  if queue and queue.is_down then return refuse(self, frame, "out of reach") end
+  if queue and is_down(queue) then return refuse(self, frame, "out of reach") end
   local count = queue and #queue.messages or 0
   if frame.if_unused and queue and #queue.consumers > 0 then return refuse(self, frame, "in use") end
   if frame.if_empty and count > 0 then return refuse(self, frame, "not empty") end

@@ -587,8 +587,8 @@ local function be_silent(self, seconds)
   local broker = self.broker
   if not broker.queues[SILENT_SLOT] then broker:declare(SILENT_SLOT, { durable = true }) end
   self.silent_until = self.world.now + seconds
-  broker:silence(SILENT_SLOT, true)
-  self.world:after(seconds, broker.silence, broker, SILENT_SLOT, false)
+  broker:trouble(SILENT_SLOT, "silent")
+  self.world:after(seconds, broker.trouble, broker, SILENT_SLOT)
 end
 
 local function ask_for_silent(self, process)
@@ -619,9 +619,9 @@ end
 troubles["dead bell"] = function (self)
   local broker, bell = self.broker, self.kind.bell
   local queue = broker.queues[bell]
-  if not queue or queue.is_dead then return end
-  broker:kill(bell)
-  self.world:after(self.random:between(0, self.random:pick{ 2, 10, 60 }), broker.revive, broker, bell)
+  if not queue or queue.trouble then return end
+  broker:trouble(bell, "dead")
+  self.world:after(self.random:between(0, self.random:pick{ 2, 10, 60 }), broker.trouble, broker, bell)
 end
 
 -- Members lose the read permission for a while. Queues that they have declared by then stay without a consumer.
@@ -633,7 +633,7 @@ end
 troubles["slot down"] = function (self)
   local name, how = self.kind:slot_queue(), self.random:pick{ "refused", "returned" }
   for_a_while(self, function (broker, is_down)
-    broker:put_down(name, is_down and how or nil)
+    broker:trouble(name, is_down and how or nil)
     self.watch:note()
   end)
 end

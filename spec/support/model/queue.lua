@@ -205,7 +205,7 @@ Queue.handle_requeues = handle_requeues
 function Queue:publish(message)
   handle_requeues(self)
   local is_full = self.rejects and #self.messages >= self.max_length
-  if is_full or self.is_down or self.is_dead then return false end
+  if is_full or self.trouble and self.trouble ~= "silent" then return false end
   self.places = self.places + 1
   local own = { place = self.places, is_fresh = true, redelivered = false, properties = message.properties,
     header = message.header, body = message.body, exchange = message.exchange, routing_key = message.routing_key,
@@ -362,7 +362,7 @@ function Queue:remove()
     consumer.channel:queue_gone(consumer)
   end
   self.consumers, self.active = {}, nil
-  if self.is_silent or self.is_dead then self.broker:go_on() end
+  if self.trouble then self.broker:go_on() end
 end
 
 --- The owner deletes it on a node that is being stopped and regards the queue as dead: its record is deleted, and the

@@ -159,7 +159,7 @@ end
 local function new_seat(self, slot)
   local queues, a, b = self.broker.queues, slot_queue(slot), holder_queue(slot)
   local function is_free()
-    return queues[a] ~= nil and not queues[a].is_down and not queues[b] and not self.broker:is_shut(bolt(slot))
+    return queues[a] ~= nil and not queues[a].trouble and not queues[b] and not self.broker:is_shut(bolt(slot))
   end
   return { name = "slot " .. slot, queue = b, slot_queue = a, is_free = is_free,
     wakes = self.many and self.many.wakes }
