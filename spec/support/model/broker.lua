@@ -283,12 +283,12 @@ local function come_back(self, queue)
 end
 
 --- A queue is in trouble, or is well again (nil):
---   "silent"    it does not confirm messages, like a quorum queue without a leader. Until it answers again, later frames
---               on such a channel wait, too. All other requests for it are answered.
---   "dead"      the node of a durable queue was killed. Its consumers are notified. All other requests for the queue, and
---               later frames on their channels, wait until it is back. Messages to it are refused.
---   "refused", "returned"   its node is down, and so messages to it are, with Khepri and with Mnesia. All other requests
---               for it are refused.
+--   "silent"    it does not confirm messages, like a quorum queue without a leader. Until it answers again, later
+--               frames on such a channel wait, too. All other requests for it are answered.
+--   "dead"      the node of a durable queue was killed. Its consumers are notified. All other requests for the queue,
+--               and later frames on their channels, wait until it is back. Messages to it are refused.
+--   "refused", "returned"   its node is down, and so messages to it are, with Khepri and with Mnesia. All other
+--               requests for it are refused.
 function Broker:trouble(name, what)
   local queue = self.queues[name]
   if not queue then return end
