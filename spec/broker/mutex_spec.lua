@@ -50,9 +50,9 @@ describe("those who wait for a mutex", function()
   it("are served in the order of their arrival, fair or not", function()
     local name, waiting = gate.name(), {}
     local lock = hold(name)
-    for i, one in ipairs(gate.processes("mutex", name, 6)) do waiting[i] = line.join(one, { fair = i % 2 == 0 }) end
+    for i, one in ipairs(gate.processes("mutex", name, 4)) do waiting[i] = line.join(one, { fair = i % 2 == 0 }) end
     assert(lock:release())
-    assert.same({ 1, 2, 3, 4, 5, 6 }, line.serve(waiting))
+    assert.same({ 1, 2, 3, 4 }, line.serve(waiting))
   end)
 
   it("are woken by who leaves, also where they look without publishing, so that nobody knows of them", function()

@@ -58,10 +58,10 @@ for what, kind in pairs{
 
     it("serves those who wait by priority, and in the order of their arrival", function()
       local lock, waiting = stage.take(mine()), {}
-      for i, priority in ipairs{ 0, 5, -3, 5, 0, 9 } do waiting[i] = join(worker(), { priority = priority }) end
+      for i, priority in ipairs{ 0, 5, -3, 5 } do waiting[i] = join(worker(), { priority = priority }) end
       assert.is_true(lock:verify()) -- a higher priority takes nothing from the holder
       assert(lock:release())
-      assert.same({ 6, 2, 4, 1, 5, 3 }, line.serve(waiting))
+      assert.same({ 2, 4, 1, 3 }, line.serve(waiting))
     end)
 
     it("goes past those who are killed while they wait, or are being served, and is the next one's", function()
