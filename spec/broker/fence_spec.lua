@@ -135,23 +135,6 @@ describe("the fencing token of a lock", function ()
     end
   end)
 
-  it("is refused if it is not larger than one that this connection has seen: conflict", function ()
-    local name, fence = named "mutex"
-    local conn = stage.connect()
-    assert(assert(take("mutex", name, conn)):release())
-    client.shared():probe(fence, { delivery_mode = 2, headers = { ["x-amqplocks-base"] = 5 } })
-    local channel = client.shared():channel()
-    for _ = 1, 30 do -- as a maker does, and more often
-      until_true(function ()
-        return channel:call{ method = "basic.get", queue = fence }.method == "basic.get-ok"
-      end)
-      channel:send{ method = "basic.nack", delivery_tag = 0, multiple = true, requeue = true }
-    end
-    channel.client:flush()
-    channel:close()
-    assert.matches("was drawn from.*forget_fence", fails("mutex", name, "conflict", conn))
-  end)
-
   for way, moves in pairs(movers) do
     local moved_it = way == "retry" and operated_it or it
     moved_it("is larger after the fence's message was published again: " .. way, function ()
@@ -232,21 +215,6 @@ describe("a fence", function ()
     end
   end)
 
-  it("of a semaphore is kept by destroy, and deleted by destroy{ fence = true }", function ()
-    local name, fence = named "slot"
-    local conn = stage.connect()
-    assert(assert(take("slot", name, conn)):release())
-    local admin = conn:admin(name)
-    assert(admin:destroy())
-    assert.is_true(client.shared():exists(fence))
-    stage.fails("not_found", admin:destroy{ fence = true })
-    assert.is_false(client.shared():exists(fence))
-    assert(admin:create(1))
-    assert(assert(take("slot", name, conn)):release())
-    assert.is_true(admin:destroy{ fence = true })
-    assert.is_false(client.shared():exists(fence))
-  end)
-
   it("of a semaphore that has lost its message is made anew by repair{ fenced = true }, upwards", function ()
     local name, fence = named "slot"
     local conn = stage.connect(nil, { timeout = 1 })
@@ -287,14 +255,16 @@ describe("a fence", function ()
     assert.is_true(later.fence > lock.fence and later.fence < lock.fence + 10)
   end)
 
-  it("of a persistent mutex is made by its create, and deleted by destroy{ fence = true }", function ()
+  it("of a persistent mutex is made by its create, kept by destroy, and deleted by destroy{ fence = true }", function ()
     local name = gate.name()
     local fence = name .. "-fence"
     stage.undo(function () client.shared():delete(fence) end)
     local mutex = stage.connect():mutex(name, { persistent = true, fenced = true })
     assert.is_true(mutex:create())
     assert.is_true(client.shared():exists(fence))
-    assert.is_true(mutex:destroy{ fence = true })
+    assert.is_true(mutex:destroy())
+    assert.is_true(client.shared():exists(fence))
+    stage.fails("not_found", mutex:destroy{ fence = true })
     assert.is_false(client.shared():exists(fence))
   end)
 
