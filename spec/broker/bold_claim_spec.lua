@@ -85,15 +85,6 @@ for kind, busy in pairs(BUSY) do
   end)
 end
 
-it("a mutex that was free three times and is held by this very connection is busy, and not declared again", function()
-  local name, conn = gate.name(), stage.connect()
-  local mutex = conn:mutex(name)
-  win(mutex, 3)
-  local lock = stage.take(mutex)
-  stage.fails("busy", mutex:try_acquire())
-  assert.is_true(lock:verify() and lock:release())
-end)
-
 -- A reader's claim would delete that queue (reader.c).
 it("a door that was open three times and whose name another queue has now is looked at by a reader", function()
   local name = gate.name()

@@ -44,15 +44,6 @@ describe("a lock", function()
     end
   end)
 
-  it("is not the next one, though its connection and its slot are the same", function()
-    local first, name, _, sem = locked()
-    assert(first:release())
-    local second = stage.take(sem)
-    stage.fails("not_held", first:held())
-    assert.matches(name, stage.fails("not_held", first:release()), 1, true)
-    assert.is_true(second:verify() and stage.held(name, 1))
-  end)
-
   it("is released with its connection, and with all the others on it", function()
     local first, name, conn, sem = locked(3)
     local locks = { first, stage.take(sem), stage.take(sem) }

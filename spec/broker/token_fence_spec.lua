@@ -156,21 +156,6 @@ describe("the fencing token of a permit", function ()
     assert.same({}, { lock.fence, lock.permit })
     assert.error_matches(function () tokens(name, { fenced = true }) end, 'fenced.*queue_type = "quorum"')
   end)
-
-  -- Before 4.3 a classic queue serves a client that takes it for a quorum queue.
-  it("is never given twice by a queue that does not count", function ()
-    local name, seen = scene.name(), {}
-    if client.shared():since(4, 3) then pending "of brokers before 4.3" end
-    assert.equal(1, tokens(name, {}):create(1))
-    for _ = 1, 5 do
-      local lock = take(tokens(name, QUORUM))
-      assert.is_true(lock.fence == nil or not seen[lock.fence])
-      if lock.fence then seen[lock.fence] = true end
-      assert(lock:release())
-    end
-    stage.fails("conflict", tokens(name):acquire{ timeout = 20 })
-    until_ready(name, 1)
-  end)
 end)
 
 describe("a permit without a fencing token", function ()
