@@ -121,14 +121,6 @@ function scene.ring(bell)
   assert(scene.publish(channel, { routing_key = bell, properties = { delivery_mode = 2 } }) == "basic.ack")
 end
 
---- A consumer timeout of one second on a node, for channels opened, and on 4.3 for consumers begun, from now on.
-function scene.impatient(node)
-  local set = "[application:set_env(rabbit, Key, Value) || {Key, Value} <- "
-    .. "[{consumer_timeout, %d}, {channel_tick_interval, %d}]]."
-  scene.undo(function () node:ask(set:format(1800000, 60000)) end)
-  node:ask(set:format(1000, 50))
-end
-
 --- Asserts that the broker closes the channel with this code, and not the connection; with the ids of a class and a
 -- method, if given. Returns the names of the methods that came before.
 function scene.closed(channel, code, class_id, method_id)

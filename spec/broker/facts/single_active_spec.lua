@@ -2,45 +2,19 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- A standing classic queue with a single active consumer and one token: who is active, who has the token, and what
--- passes them on. Tokens too many or missing: single_active_tokens_spec.lua. What an operator can do to it:
--- single_active_operator_spec.lua.
+-- passes them on. Tokens too many: single_active_tokens_spec.lua.
+local broker = require "spec.support.broker"
 local scene = require "spec.broker.facts.scene"
 local single = require "spec.broker.facts.single_active"
 local until_true = require "spec.support.until"
 
 local join, served, asleep, release = single.join, single.served, single.asleep, single.release
 
+local operated_it = broker.operated_it(it, pending)
+
 after_each(scene.clear)
 
 describe("the queue of a lock", function ()
-  it("may be declared by many at once, each with a token: one of them is served, then each of the others", function ()
-    local queue, left = scene.name(), {}
-    for i = 1, 10 do left[i] = { channel = scene.channel(), queue = queue, tag = ("one of ten, %d"):format(i) } end
-    for _, one in ipairs(left) do
-      one.channel:send{ method = "basic.qos", prefetch_count = 1 }
-      one.channel:send(single.declaration(queue))
-      one.channel:send{ method = "basic.consume", queue = queue, consumer_tag = one.tag }
-      one.channel:publish{ routing_key = queue, properties = { delivery_mode = 2 } }
-      one.channel.client:flush()
-    end
-    for _, one in ipairs(left) do
-      for _, answer in ipairs{ "queue.declare-ok", "basic.consume-ok", "basic.qos-ok" } do
-        assert(one.channel:await(answer))
-      end
-    end
-    while #left > 0 do
-      local holder = until_true(function ()
-        for i, one in ipairs(left) do
-          one.delivery = one.channel:delivered()
-          if one.delivery then return table.remove(left, i) end
-        end
-      end)
-      for _, one in ipairs(left) do assert.is_true(asleep(one)) end
-      release(holder)
-    end
-    assert.same({ 1, 0 }, single.counts(queue))
-  end)
-
   it("tells, when declared passively, how many tokens are ready and how many consume, active or not", function ()
     local queue = single.queue()
     assert.same({ 1, 0 }, single.counts(queue))
@@ -144,5 +118,41 @@ describe("the active consumer", function ()
     scene.ring(queue)
     served(fourth)
     assert.is_true(asleep(third))
+  end)
+end)
+
+describe("a lock held for longer than the broker's consumer timeout", function ()
+  -- For channels opened, and on 4.3 for consumers begun, from now on.
+  local function impatient()
+    local set = "[application:set_env(rabbit, Key, Value) || {Key, Value} <- "
+      .. "[{consumer_timeout, %d}, {channel_tick_interval, %d}]]."
+    scene.undo(function () broker.suite:ask(set:format(1800000, 60000)) end)
+    broker.suite:ask(set:format(1000, 50))
+  end
+
+  operated_it("is the next one's, up to 4.2: the holder's channel is closed with 406, who waits is not", function ()
+    if scene.connect():since(4, 3) then pending "of brokers before 4.3" end
+    impatient()
+    local queue = single.queue()
+    local holder, waiter = served(join(queue)), join(queue)
+    scene.closed(holder.channel, 406, 0, 0)
+    served(waiter)
+  end)
+
+  operated_it("is kept from 4.3 on: a quorum queue's consumer is cancelled at the timeout, this one is not", function ()
+    if not scene.connect():since(4, 3) then pending "of brokers from 4.3" end
+    impatient()
+    local queue, control = single.queue(), scene.queue{ durable = true, arguments = { ["x-queue-type"] = "quorum" } }
+    local holder, waiter = served(join(queue)), join(queue)
+    for _ = 1, 2 do
+      scene.ring(control)
+      local late = served(join(control))
+      assert.equal(late.tag, assert(late.channel:await("basic.cancel")).consumer_tag)
+      late.channel.client:close()
+      assert(scene.channel():call{ method = "queue.purge", queue = control })
+    end
+    assert.is_true(asleep(holder) and asleep(waiter))
+    release(holder)
+    served(waiter)
   end)
 end)

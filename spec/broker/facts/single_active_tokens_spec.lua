@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- A standing classic queue with a single active consumer (see single_active_spec.lua): tokens too many or missing,
--- whether a token is ready, and the queue's deletion.
+-- A standing classic queue with a single active consumer (see single_active_spec.lua): tokens too many,
+-- whether a token is ready, and what a token does while the role passes on.
 local scene = require "spec.broker.facts.scene"
 local single = require "spec.broker.facts.single_active"
 local until_true = require "spec.support.until"
@@ -115,41 +115,4 @@ describe("a role that passes on by a cancel while a token is ready", function ()
       waiter = served(after)
     end
   end)
-end)
-
--- In which order the holder's notice and the next one's delivery come is chance.
-it("a queue that somebody deletes ends all consumers with basic.cancel, and the next claim makes it anew; a late nack "
-  .. "does no harm", function ()
-  -- A token that is published while the deletion is under way may go to the old queue. RabbitMQ 3.10 was seen, in 1 of
-  -- some 500 rounds, to serve nobody afterwards: it told of two consumers, and one of them was not there.
-  local function ring_until_served(channel, queue)
-    for _ = 1, 5 do
-      channel:publish{ routing_key = queue, properties = TOKEN }
-      local delivery = channel:delivered(1)
-      if delivery then return delivery end
-    end
-  end
-
-  local unserved = 0
-  for _ = 1, 10 do
-    local queue, next_one = single.queue(), scene.channel()
-    local holder, waiter = served(join(queue)), join(queue)
-    next_one:send{ method = "queue.delete", queue = queue }
-    next_one:send(single.declaration(queue))
-    local tag = assert(next_one:call{ method = "basic.consume", queue = queue }).consumer_tag
-    local delivery = ring_until_served(next_one, queue)
-    if delivery then
-      assert.equal(tag, delivery.consumer_tag)
-      for _, one in ipairs{ holder, waiter } do
-        assert.equal(one.tag, assert(one.channel:await("basic.cancel")).consumer_tag)
-      end
-      single.nack(holder)
-      assert.is_true(asleep(holder) and asleep(waiter))
-      assert.equal(1, single.counts(queue)[2])
-    else
-      unserved = unserved + 1
-    end
-    for _, channel in ipairs{ holder.channel, waiter.channel, next_one } do channel.client:close() end
-  end
-  assert.is_true(unserved < 10) -- on a slow machine three rounds were
 end)
