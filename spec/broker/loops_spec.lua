@@ -29,16 +29,10 @@ local function connector(loop)
   end
 end
 
--- A second process, in whose loop `code` runs with a connection `conn` and what it is given; `say(word)` tells us.
+-- Runs `code` in the loop of another process, with a connection `conn` and what it is given.
 local function start(loop, code, ...)
   local other = process.start()
-  other:run([[
-    loop, amqplocks = require("spec.support.loops")[...], require "amqplocks"
-    function say(word)
-      io.stdout:write(word, "\n")
-      io.stdout:flush()
-    end
-  ]], loop.name)
+  other:run('loop, amqplocks = require("spec.support.loops")[...], require "amqplocks"', loop.name)
   return other:begin([[
     local function main(...) ]] .. code .. [[ end
     local arguments = { ... }
@@ -47,10 +41,6 @@ local function start(loop, code, ...)
       return main((table.unpack or unpack)(arguments))
     end, 120)
   ]], ...)
-end
-
-local function has_said(other, word)
-  return function() return other:output():find(word .. "\n", 1, true), other:output() end
 end
 
 -- Runs fn in a coroutine of the loop: a function that closes it. cqueues does not let its own coroutines be closed:
@@ -529,7 +519,8 @@ operated_it("every idle loop keeps its locks, and sleeps; a restart of the broke
           assert(sleeps < 400, sleeps .. " sleeps in four seconds")
           loop.until_true(function() return lock:held() end) -- it may be in doubt, once lost it would stay so
           assert(lock:verify())
-          say "holds"
+          io.stdout:write "holds\n"
+          io.stdout:flush()
           loop.until_true(function() return told end, 60)
           assert(told == "lost" and select(3, lock:held()) == "lost")
           local again = loop.until_true(function() return mutex:try_acquire() end, 60)
@@ -539,7 +530,9 @@ operated_it("every idle loop keeps its locks, and sleeps; a restart of the broke
         ]], "restarted-" .. loop.name))
       end
     end
-    for _, one in ipairs(all) do until_true(has_said(one, "holds")) end
+    for _, one in ipairs(all) do
+      until_true(function() return one:output():find("holds\n", 1, true), one:output() end)
+    end
     broker.suite:restart()
     for _, one in ipairs(all) do assert.is_true(one:finish(120)) end
   end)

@@ -5,6 +5,7 @@
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local kinds = require "spec.support.kinds"
+local process = require "spec.support.process"
 local scene = require "spec.broker.openresty_scene"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
@@ -45,17 +46,12 @@ local function serving(name)
   return table.concat(pids, " ")
 end
 
-local function logged(pattern)
-  local file = assert(io.open(broker.suite.directory .. "/log/rabbit.log"))
-  local text = file:read "*a"
-  file:close()
-  return select(2, text:gsub(pattern, ""))
+-- How many connections of the holder have ended, by the broker's log; `abruptly`: without AMQP's handshake.
+local function ends(label, abruptly)
+  local text = assert(process.contents(broker.suite.directory .. "/log/rabbit.log"))
+  return select(2, text:gsub(abruptly and label .. " holder[^\n]*\n[^\n]*client unexpectedly closed"
+    or "closing AMQP connection[^\n]*" .. label .. " holder", ""))
 end
-
--- How many connections of the holder have ended, by the broker's log, and how many of them without AMQP's handshake.
-local function ends(label) return logged("closing AMQP connection[^\n]*" .. label .. " holder") end
-
-local function abrupt_ends(label) return logged(label .. " holder[^\n]*\n[^\n]*client unexpectedly closed") end
 
 describe("a connection that a request has closed", function()
   after_each(scene.clear)
@@ -153,11 +149,11 @@ describe("a connection that a request has closed", function()
     local label, name = client.unique "worker", stage.mutex()
     local server = start(label, { connect = "heartbeat = 3" })
     assert.equal("1", body(server, "/unclosed?name=" .. name))
-    until_true(function() return abrupt_ends(label) == 1 end) -- which shows how the broker logs it
+    until_true(function() return ends(label, true) == 1 end) -- which shows how the broker logs it
     assert.equal("1", body(server, "/closed?name=" .. name))
     stage.until_connected(label .. " holder", 1)
     until_true(function() return ends(label) == 2 end)
-    assert.equal(1, abrupt_ends(label))
+    assert.equal(1, ends(label, true))
   end)
 
   operated_it("is not used by requests with another user", function()

@@ -9,7 +9,7 @@ local until_true = require "spec.support.until"
 
 local TEN_YEARS = 315360000000 -- in milliseconds
 
-local served, asleep, nack = single.served, single.asleep, single.nack
+local join, served, asleep, nack = single.join, single.served, single.asleep, single.nack
 
 after_each(scene.clear)
 
@@ -33,29 +33,11 @@ local function fill(queue, count)
   return queue
 end
 
--- One that stands in line for a permit, on a connection of its own.
-local function taker(queue, priority, arguments)
-  if not arguments then return single.join(queue, priority) end
-  local channel = scene.channel()
-  local answer = assert(channel:call{ method = "basic.consume", queue = queue, arguments = arguments })
-  return { channel = channel, queue = queue, tag = answer.consumer_tag }
-end
-
--- First out of the line: who stays there gets another.
-local function leave(self)
-  self.channel:send{ method = "basic.cancel", consumer_tag = self.tag, no_wait = true }
-  return self
-end
-
 -- The way a permit is released: out of the line, the permit back, in one write, and nothing is waited for.
-local function give_back(self) nack(leave(self)).channel.client:flush() end
-
--- The way a permit is taken out of the world.
-local function remove(self)
-  leave(self).channel:send{ method = "basic.ack", delivery_tag = self.delivery.delivery_tag }.client:flush()
+local function give_back(self)
+  self.channel:send{ method = "basic.cancel", consumer_tag = self.tag, no_wait = true }
+  nack(self).channel.client:flush()
 end
-
-local function id_of(self) return self.delivery.properties.message_id end
 
 -- What is given back is counted in a moment, not at once: the question may overtake it on its way into the queue.
 local function until_free(asking, queue, count)
@@ -72,25 +54,26 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
       fill(queue, 3)
       for i = 1, 3 do
         assert.equal(4 - i, asking:message_count(queue))
-        takers[i] = served(taker(queue))
-        ids[id_of(takers[i])] = true
+        takers[i] = served(join(queue))
+        ids[takers[i].delivery.properties.message_id] = true
       end
       assert.same({ ["1"] = true, ["2"] = true, ["3"] = true }, ids)
-      takers[4] = taker(queue)
+      takers[4] = join(queue)
       for i = 1, 4 do assert.is_true(asleep(takers[i])) end
       takers[4].channel:close()
       give_back(takers[2])
       until_free(asking, queue, 1)
-      remove(takers[3])
+      takers[3].channel:send{ method = "basic.ack", delivery_tag = takers[3].delivery.delivery_tag }
+      takers[3].channel:close()
       takers[1].channel:close()
       until_free(asking, queue, 2)
     end)
 
     it("keep what they are, however often they are given back or their holder dies", function ()
       local queue, asking = fill(queue_of(queue_type), 1), scene.connect()
-      local self = served(taker(queue))
+      local self = served(join(queue))
       for round = 1, 45 do
-        local again = taker(queue)
+        local again = join(queue)
         if round % 3 == 0 then
           give_back(self)
         elseif round % 3 == 1 then
@@ -111,7 +94,7 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
     it("come before cancel-ok or not at all, and are not lost", function ()
       local queue, ringer, asking = queue_of(queue_type), scene.channel(), scene.connect()
       for _ = 1, 30 do
-        local self = taker(queue)
+        local self = join(queue)
         ringer:publish{ routing_key = queue, properties = { delivery_mode = 2 } }
         ringer.client:flush()
         self.channel:send{ method = "basic.cancel", consumer_tag = self.tag }
@@ -145,8 +128,10 @@ it("a queue of permits made by somebody else without arguments is the same as a 
 describe("the limits of a queue of permits", function ()
   -- 2^53 ms would end the queue on 4.3: its timer takes no more than some centuries.
   it("on quorum queues: every version takes a consumer timeout of ten years, by queue and by consumer", function ()
-    served(taker(fill(queue_of("quorum", { ["x-consumer-timeout"] = TEN_YEARS }), 1)))
-    served(taker(fill(queue_of "quorum", 1), nil, { ["x-consumer-timeout"] = TEN_YEARS }))
+    served(join(fill(queue_of("quorum", { ["x-consumer-timeout"] = TEN_YEARS }), 1)))
+    local queue, channel = fill(queue_of "quorum", 1), scene.channel()
+    assert(channel:call{ method = "basic.consume", queue = queue, arguments = { ["x-consumer-timeout"] = TEN_YEARS } })
+    assert(channel:await("basic.deliver"))
   end)
 
   it("on classic queues: a consumer timeout is unknown up to 4.2, and refused from 4.3", function ()
