@@ -385,13 +385,13 @@ break-db: prepare ## break db-locks on purpose; the torture must catch it: [BREA
 LUAS := lua5.4 lua5.3 lua5.1 luajit
 
 matrix: ## all specs, or SPEC=path, under every Lua, one after the other
-	+@spec/support/matrix $(LUAS) -- $(if $(SPEC),SPEC="$(SPEC)") $(if $(GC),GC=1)
+	+@tools/matrix $(LUAS) -- $(if $(SPEC),SPEC="$(SPEC)") $(if $(GC),GC=1)
 
 # Debian's releases, each with its RabbitMQ and rabbitmq-c. sid:bookworm is sid with the RabbitMQ of bookworm.
 SUITES := bookworm trixie sid bookworm:sid sid:bookworm
 
 matrix-brokers: ## all specs, or SPEC=path, with other RabbitMQs and rabbitmq-cs, in chroots; as root; SUITES=sid
-	@LUA=$(LUA) spec/support/matrix $(SUITES) -- $(if $(SPEC),SPEC="$(SPEC)") $(if $(GC),GC=1)
+	@LUA=$(LUA) tools/matrix $(SUITES) -- $(if $(SPEC),SPEC="$(SPEC)") $(if $(GC),GC=1)
 
 soak: export AMQPLOCKS_SOAK = 1
 soak: test ## the long form of the specs
@@ -403,14 +403,14 @@ soak-suite: prepare ## the specs with a broker again and again, beside a load: [
 prove: prepare build ## clients on a real broker, with injected faults: SECONDS=300, SEED=, FAULTS=a,b, KIND=a,b
 	@$(WITH_ENV) $(RUN_LUA) tools/prove/main.lua seconds=$(SECONDS) seed=$(SEED) faults=$(FAULTS) kind=$(KIND)
 
-# SUITE: in a chroot (spec/support/room), with the RabbitMQ of another Debian release. It takes root.
+# SUITE: in a chroot (tools/room), with the RabbitMQ of another Debian release. It takes root.
 prove-fenced: prepare ## fenced locks, while processes get SIGKILL and SIGSTOP: [SECONDS=60] [SEED=] [LEAST=locks] [SUITE=sid]
 prove-fast: prepare ## fast mutexes, with the same variables
 prove-many: prepare ## several slots at once, beside clients that take one, with the same variables
 prove-fenced prove-fast prove-many:
 ifneq ($(filter-out host,$(SUITE)),)
 	@mkdir -p build/prove
-	@spec/support/room -b build/prove $(SUITE) make $@ SECONDS=$(SECONDS) SEED=$(SEED) LEAST=$(LEAST) \
+	@tools/room -b build/prove $(SUITE) make $@ SECONDS=$(SECONDS) SEED=$(SEED) LEAST=$(LEAST) \
 	  PROVE=$(CURDIR)/build/prove
 else
 	@$(MAKE) --no-print-directory build
@@ -431,15 +431,15 @@ bench: prepare build build-for-nginx cli $(BENCH_MODULES) ## benchmarks: ratios,
 	@$(WITH_ENV) LUA_CPATH="$(CURDIR)/$(BUILD)/bench/?.so;$$LUA_CPATH" spec/support/broker with \
 	  tools/bench/run $(or $(BENCH),tools/bench/*.lua)
 
-# Runs in a chroot (spec/support/room) with the RabbitMQ of another Debian release. SUITE=host uses this machine's.
+# Runs in a chroot (tools/room) with the RabbitMQ of another Debian release. SUITE=host uses this machine's.
 prove-cluster: prepare ## 3 nodes partitioned, frozen, killed: [SUITE=sid|host] [SECONDS=] [SEED=] [STORY=words] [KINDS=]
 ifeq ($(SUITE),host)
 	@$(MAKE) --no-print-directory build
 	@$(WITH_ENV) SECONDS=$(SECONDS) SEED=$(SEED) STORY="$(STORY)" KINDS="$(KINDS)" PROVE=$(or $(PROVE),build/prove) \
-	  spec/support/cluster with $(RUN_LUA) tools/prove/cluster.lua
+	  tools/prove/three-nodes with $(RUN_LUA) tools/prove/cluster.lua
 else
 	@mkdir -p build/prove
-	@spec/support/room -b build/prove $(or $(SUITE),sid) make prove-cluster SUITE=host SECONDS=$(SECONDS) SEED=$(SEED) \
+	@tools/room -b build/prove $(or $(SUITE),sid) make prove-cluster SUITE=host SECONDS=$(SECONDS) SEED=$(SEED) \
 	  PROVE=$(CURDIR)/build/prove STORY="$(STORY)" KINDS="$(KINDS)" CLUSTER_TICK=$(CLUSTER_TICK) CLUSTER_PARTITION=$(CLUSTER_PARTITION)
 endif
 

@@ -3,7 +3,7 @@
 
 --- `make prove-cluster`: three nodes, which are cut off, frozen, killed and stopped while locks are held through one
 -- node and wanted through all. docs/proving.md describes what it shows; measurements are printed.
-local cluster = require "spec.support.cluster"
+local cluster = require "tools.prove.three_nodes"
 local contest = require "tools.prove.cluster_contest"
 local kinds = require "tools.prove.cluster_kinds"
 local process = require "spec.support.process"

@@ -19,7 +19,7 @@
 -- was whole again. `left`: what is wrong with its queue at the end, as text.
 local amqplocks = require "amqplocks"
 local client = require "spec.support.client"
-local cluster = require "spec.support.cluster"
+local cluster = require "tools.prove.three_nodes"
 local kinds = require "tools.prove.cluster_kinds"
 local process = require "spec.support.process"
 local socket = require "socket"

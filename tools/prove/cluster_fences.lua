@@ -4,7 +4,7 @@
 --- A story of `make prove-cluster` about fenced locks: what a partition lets each side do.
 local amqplocks = require "amqplocks"
 local client = require "spec.support.client"
-local cluster = require "spec.support.cluster"
+local cluster = require "tools.prove.three_nodes"
 local contest = require "tools.prove.cluster_contest"
 local heal = require "tools.prove.cluster_heal"
 local socket = require "socket"

@@ -3,7 +3,7 @@
 
 --- Stories of `make prove-cluster` about many short locks: the hammer (hammer.lua) through all three nodes, while nodes
 -- are struck.
-local cluster = require "spec.support.cluster"
+local cluster = require "tools.prove.three_nodes"
 local hammer = require "tools.prove.hammer"
 local heal = require "tools.prove.cluster_heal"
 local kinds = require "tools.prove.cluster_kinds"

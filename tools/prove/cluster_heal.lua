@@ -3,7 +3,7 @@
 
 --- Ends a partition in which node 1 was cut off. Mnesia does not heal by itself: the node that was alone is restarted,
 -- as operators must do.
-local cluster = require "spec.support.cluster"
+local cluster = require "tools.prove.three_nodes"
 
 return function()
   cluster.heal()

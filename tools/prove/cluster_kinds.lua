@@ -4,7 +4,7 @@
 --- The locks for which the processes of `make prove-cluster` compete: one of each kind that only one process can hold,
 -- and the two sides of a readers–writer lock.
 local client = require "spec.support.client"
-local cluster = require "spec.support.cluster"
+local cluster = require "tools.prove.three_nodes"
 local until_true = require "spec.support.until"
 
 local kinds = {}

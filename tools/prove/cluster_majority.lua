@@ -6,7 +6,7 @@
 -- (net_ticktime and 5 s). Meanwhile a connection to the third node holds a mutex.
 local amqplocks = require "amqplocks"
 local client = require "spec.support.client"
-local cluster = require "spec.support.cluster"
+local cluster = require "tools.prove.three_nodes"
 local contest = require "tools.prove.cluster_contest"
 local socket = require "socket"
 local until_true = require "spec.support.until"

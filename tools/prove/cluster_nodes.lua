@@ -41,7 +41,7 @@ function nodes.fault(name, seconds, choose)
     strike()
     return random() ^ 2 * seconds, function()
       mend()
-      require("spec.support.cluster").until_whole()
+      require("tools.prove.three_nodes").until_whole()
       is_struck = false
       for _, number in ipairs(numbers) do stage:over(number) end
     end

@@ -6,7 +6,7 @@
 -- and with a seed.
 local amqplocks = require "amqplocks"
 local client = require "spec.support.client"
-local cluster = require "spec.support.cluster"
+local cluster = require "tools.prove.three_nodes"
 local contest = require "tools.prove.cluster_contest"
 local heal = require "tools.prove.cluster_heal"
 local kinds = require "tools.prove.cluster_kinds"

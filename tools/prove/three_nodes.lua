@@ -1,11 +1,10 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The three nodes of spec/support/cluster, for programs that run inside of it.
+--- The three nodes of tools/prove/three-nodes, for programs that run inside of it.
 --
---     local cluster = require "spec.support.cluster"
+--     local cluster = require "tools.prove.three_nodes"
 --     cluster.nodes[2].url                      -- and the other methods of nodes in spec/support/broker.lua
---     cluster.nodes[2]:kill()                   -- :stop() :restart() :freeze() :thaw()
 --     cluster.cut(1, { 2, 3 })                  -- drops packets between node 1 and the others, both ways
 --     cluster.deafen(1, { 2, 3 })               -- drops packets from node 1 only
 --     cluster.heal()
@@ -17,31 +16,24 @@ local values = require "spec.support.programs.values"
 
 local cluster = { nodes = {}, version = os.getenv "CLUSTER_VERSION" }
 
-local SCRIPT = "spec/support/cluster"
 local SECONDS = 90
 
-local function script(...) return process.shell(SCRIPT, ...) end
+local function script(...) return process.shell("tools/prove/three-nodes", ...) end
 
 local node = {}
 
+-- Other nodes see whether the Erlang node ends: spec/support/broker.lua's own stop() and restart() keep its process.
+function node:stop() process.shell("spec/support/broker", "stop", self.directory) end
+
 function node:restart()
-  if self:is_running() then self:stop() end
-  script("start", self.number)
-end
-
-function node:is_running()
-  return (pcall(process.shell, "sh", "-c", 'kill -0 "$(cat "$1")"', "sh", self.directory .. "/node.pid"))
-end
-
-for _, command in ipairs{ "stop", "kill", "freeze", "thaw" } do
-  node[command] = function(self) script(command, self.number) end
+  self:stop()
+  self:begin_start()
+  self:await_start()
 end
 
 --- Begins a start; await_start() waits for it.
-function node:begin_start() script("launch", self.number) end
-function node:await_start() script("await_start", self.number) end
-
-function node:ctl(...) return script("ctl", self.number, ...) end
+function node:begin_start() process.shell("spec/support/broker", "launch", self.directory) end
+function node:await_start() process.shell("spec/support/broker", "await", self.directory) end
 
 for number = 1, os.getenv "CLUSTER_DIR" and 3 or 0 do
   local one = broker.open(("%s/%d"):format(os.getenv "CLUSTER_DIR", number))

@@ -5,7 +5,7 @@
 local nodes = require "tools.prove.cluster_nodes"
 
 return nodes.fault("partition", 20, function(node, stage, random)
-  local cluster = require "spec.support.cluster"
+  local cluster = require "tools.prove.three_nodes"
   local one, others = tonumber(node.number), {}
   for i in ipairs(stage.nodes) do
     if i ~= one then table.insert(others, i) end
