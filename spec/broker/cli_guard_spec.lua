@@ -344,7 +344,7 @@ end)
 it("a crowd of amqp-locks, of which every third is killed, never has two commands inside", function()
   local soaks = os.getenv "AMQPLOCKS_SOAK"
   local count, runs = soaks and 200 or 18, soaks and 999 or 36
-  local crowd = command.start({ program = "python3" }, "spec/support/programs/crowd.py",
+  local crowd = command.start({ program = process.PYTHON }, "spec/support/programs/crowd.py",
     command.DIRECTORY .. "/amqp-lock", gate.name(), count, runs, command.place() .. "/witness")
   assert.same({ "exit", 0 }, { crowd:wait(soaks and 3600 or 600) })
   assert.matches(("overlaps 0, killed %d, ended %d\n"):format(runs / 3, runs - runs / 3), crowd:output(), 1, true)

@@ -123,7 +123,7 @@ describe("amqp-lock", function()
     it("nothing with --hold, if its input has ended before", function()
       local name = gate.name()
       for _, make in ipairs { "os.pipe()", "[s.detach() for s in __import__('socket').socketpair()]" } do
-        local output = command.ends({ program = "python3" }, 64, "-c", "import os, sys\n"
+        local output = command.ends({ program = process.PYTHON }, 64, "-c", "import os, sys\n"
           .. "ours, other = " .. make .. "\nos.write(other, b'text'), os.close(other), os.dup2(ours, 0)\n"
           .. "os.execv(sys.argv[1], [sys.argv[1], '--hold', sys.argv[2]])", AMQP_LOCK, name)
         assert.matches("^amqp%-lock: option %-%-hold: [^\n]*/dev/null", output)
@@ -345,7 +345,7 @@ describe("amqp-lock", function()
     end)
 
     it("programs how many lines their pipe did not take, and people at the end", function()
-      local output = command.ends({ program = "python3" }, 0, "-c", [[
+      local output = command.ends({ program = process.PYTHON }, 0, "-c", [[
 import os, subprocess, sys
 reader, writer = os.pipe()
 os.set_blocking(writer, False)
@@ -458,7 +458,7 @@ print(os.read(reader, 1 << 20).decode(), "status", one.returncode, flush=True)
 
     it("systemd, and not the command", function()
       local name, path = gate.name(), command.place() .. "/notify"
-      local manager = command.start({ program = "python3" }, "-c", [[
+      local manager = command.start({ program = process.PYTHON }, "-c", [[
 import socket, sys
 one = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 one.bind(sys.argv[1])

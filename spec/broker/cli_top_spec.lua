@@ -274,7 +274,7 @@ describe("amqp-lock-admin top, of an API that", function()
     local free, words = server.free_port(), { ... }
     local here = process.shell("pwd"):match "[^\n]+"
     table.insert(services, server.start(function()
-      return { "python3", here .. "/spec/support/programs/api.py", ("%d"):format(free),
+      return { process.PYTHON, here .. "/spec/support/programs/api.py", ("%d"):format(free),
         values.unpack(words) }, function() return server.listens(free) end
     end))
     return ("%d"):format(free)

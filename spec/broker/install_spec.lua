@@ -158,7 +158,8 @@ describe("the module", function()
     assert.not_matches("ldconfig", make("-j4 " .. ALL .. " " .. where))
     local listed = list(place .. "/to go")
     for _, file in ipairs { "/multi/libamqplocks.a", ("/multi/lua/%s/amqplocks/core.so"):format(VERSION),
-      "/usr/bin/amqp-lock", "/usr/share/man/man1/amqp-lock.1",
+      "/multi/libamqplocks.so", "/usr/include/amqplocks.h", ("/multi/libamqplocks-%s.a"):format(LUA),
+      "/usr/share/man/man3/amqplocks.3", "/usr/bin/amqp-lock", "/usr/share/man/man1/amqp-lock.1",
       "/usr/share/bash-completion/completions/amqp-lock-admin" } do
       assert.is_truthy(listed:find(file .. "\n", 1, true), file)
     end

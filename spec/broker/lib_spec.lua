@@ -1,12 +1,16 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The results of `make lib` and `make lib-lua`: their exported symbols, their header, and that they are found after
--- installation.
+-- The results of `make lib` and `make lib-lua`: their exported symbols, their header, that they are found after
+-- installation, and what programs in C do with them.
+local broker = require "spec.support.broker"
 local header = require "spec.support.header"
 local process = require "spec.support.process"
 local program = require "spec.support.program"
 local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local operated_it = broker.operated_it(it, pending)
 
 local HEADER, SYMBOLS = "src/amqplocks.h", "src/amqplocks.symbols"
 
@@ -109,32 +113,16 @@ end)
 
 describe("the libraries, once they are installed", function()
   local root
-  local LIBDIR, INCLUDEDIR = "/opt/lib 64/multi", "/opt/headers"
 
   -- pkg-config, of what is installed below `root`.
   local function flags(...)
-    return process.shell("env", "PKG_CONFIG_PATH=" .. root .. LIBDIR .. "/pkgconfig", "pkg-config", ...)
+    return process.shell("env", "PKG_CONFIG_PATH=" .. root .. "/opt/lib 64/multi/pkgconfig", "pkg-config", ...)
   end
 
   setup(function()
     root = program.place() .. "/other root"
-    program.make("install-lib", "install-lib-lua", "DESTDIR=" .. root, "PREFIX=/opt", "LIBDIR=" .. LIBDIR,
-      "INCLUDEDIR=" .. INCLUDEDIR)
-  end)
-
-  it("are there, all of them and nothing else", function()
-    local version, archive, lib = header.version(), "amqplocks-" .. program.LUA, LIBDIR:sub(2) .. "/"
-    local expected = { INCLUDEDIR:sub(2) .. "/amqplocks.h", lib .. "lib" .. archive .. ".a", lib .. "libamqplocks.a",
-      lib .. "libamqplocks.so", lib .. "libamqplocks.so." .. version:match "^%d+%.%d+", lib .. "libamqplocks.so."
-      .. version, lib .. "pkgconfig/" .. archive .. ".pc", lib .. "pkgconfig/amqplocks.pc",
-      "opt/share/man/man3/amqplocks.3" }
-    local found = {}
-    for path in process.shell("sh", "-c", 'cd "$1" && find . ! -type d', "sh", root):gmatch "%./([^\n]+)" do
-      table.insert(found, path)
-    end
-    table.sort(found)
-    table.sort(expected)
-    assert.same(expected, found)
+    program.make("install-lib", "install-lib-lua", "DESTDIR=" .. root, "PREFIX=/opt", "LIBDIR=/opt/lib 64/multi",
+      "INCLUDEDIR=/opt/headers")
   end)
 
   it("are where pkg-config says, also where there is a blank in LIBDIR", function()
@@ -162,15 +150,22 @@ describe("the libraries, once they are installed", function()
   end)
 end)
 
--- Runs a program with a name; it must end well, with these words.
-local function says(words, path, name, environment)
-  local all = { AMQP_URL = os.getenv "AMQP_URL", LD_LIBRARY_PATH = program.LIB }
-  for key, value in pairs(environment or {}) do all[key] = value end
-  local status, output = program.run(all, path, name)
+-- Starts a program of amqplocks.h.
+local function start(...)
+  return program.start({ AMQP_URL = os.getenv "AMQP_URL", LD_LIBRARY_PATH = program.LIB }, ...)
+end
+
+-- A program with a name ends well, with these words.
+local function says(words, ...)
+  local status, output = start(...):wait()
   assert.same({ 0, words .. "\n" }, { status, output })
 end
 
 describe("a program in C", function()
+  local interface
+
+  setup(function() interface = program.build("spec/support/programs/interface.c", "amqplocks") end)
+
   it("from amqplocks(3) holds its mutex", function()
     local path = program.place() .. "/page.c"
     process.write(path, (read "docs/man/amqplocks.3":match "\n%.Bd %-literal[^\n]*\n(.-)%.Ed\n"))
@@ -180,19 +175,55 @@ describe("a program in C", function()
   it("has no connection afterwards when a session is closed by its thread while the program connects", function()
     says("nothing is open", program.build("spec/support/programs/closing.c", "amqplocks"), stage.mutex())
   end)
-end)
 
-describe("amqplocks.h says of its functions what is so, of", function()
-  local function holds(how, environment)
-    local name = stage.semaphore(2)
-    says("all so", program.build("spec/support/programs/habits.c", "amqplocks", how), name, environment)
-    assert.is_true(stage.free(name, 1) and stage.free(name, 2))
-  end
+  -- What is given back in any order, names, and threads that take turns, as amqplocks.h says.
+  it("drops what it has in any order, and has threads that take turns, also watched for data races", function()
+    local lib = program.races "lib"
+    for _, how in ipairs { { lib = program.LIB }, { lib = lib } } do
+      local name = stage.semaphore(2)
+      local habits = program.build("spec/support/programs/habits.c", "amqplocks", how)
+      assert.same({ 0, "all so\n" }, { program.run({ AMQP_URL = os.getenv "AMQP_URL", LD_LIBRARY_PATH = how.lib,
+        TSAN_OPTIONS = program.RACES }, habits, name) })
+      assert.is_true(stage.free(name, 1) and stage.free(name, 2))
+    end
+  end)
 
-  it("what is given back in any order, names, descriptors, forks, and threads that take turns", function() holds() end)
+  it("waits for a descriptor, a signal or a time as well, with an operation or without", function()
+    says("all so", interface, "descriptors", stage.mutex())
+  end)
 
-  it("the same, watched for data races", function()
-    local lib = program.races("lib")
-    holds({ lib = lib }, { LD_LIBRARY_PATH = lib, TSAN_OPTIONS = program.RACES })
+  it("waits for what it has begun, in one call, and is told a failure once", function()
+    says("all so", interface, "blocking", stage.mutex())
+  end)
+
+  operated_it("that only waits wakes when its lock is asked back, and when it is lost", function()
+    local name = stage.mutex()
+    local one = start(interface, "idle", name)
+    one:await("held\n")
+    assert.is_true(stage.connect():mutex(name):revoke())
+    one:await("revoked\n")
+    broker.suite:delete_queue(name .. "-mutex")
+    local status, output = one:wait()
+    assert.equal(0, status, output)
+    local shown = name:gsub("%p", "%%%0")
+    assert.matches("\nlost\n", output)
+    assert.matches("\ninfo ok %[%] holder connection to [^\n]+ is open\n", output)
+    assert.matches("\ninfo ok %[" .. shown .. '%] an administrator asks the holder of "' .. shown .. "%-mutex", output)
+    assert.matches("\nwarning lost %[" .. shown .. '%] "' .. shown .. '%-mutex" was lost: ', output)
+  end)
+
+  it("leaves its lock to a guard, its child, which keeps it as long as it lives", function()
+    local name = stage.mutex()
+    local one = start(interface, "guard", name)
+    local keeping, other = one:await("guard (%d+) other %d+\n"), one:await("guard %d+ other (%d+)\n")
+    stage.undo(function() os.execute(("kill -s KILL %s %s 2>/dev/null"):format(keeping, other)) end)
+    one:signal("KILL")
+    assert.equal(128 + 9, (one:wait()))
+    local mutex = stage.connect():mutex(name)
+    for _ = 1, 100 do stage.fails("busy", mutex:try_acquire()) end
+    assert.is_true(stage.connect():mutex(name):revoke()) -- the broker has a holder, who reads nothing
+    stage.fails("busy", mutex:try_acquire())
+    os.execute("kill -s KILL " .. keeping)
+    until_true(function() return mutex:try_acquire() end)
   end)
 end)

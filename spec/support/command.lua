@@ -23,8 +23,6 @@ local command = {}
 command.__index = command
 
 local SECONDS = 60
--- Not the first in PATH, which may be a script that takes a second to find the real one.
-local PYTHON = process.contents "/usr/bin/python3" and "/usr/bin/python3" or "python3"
 local place
 local started, running = 0, {}
 
@@ -62,7 +60,7 @@ end
 
 local function words_of(how, base, ...)
   local words = env_of(how)
-  for _, word in ipairs { PYTHON, "-IS", "spec/support/programs/launch.py", base, process.id() } do
+  for _, word in ipairs { process.PYTHON, "-IS", "spec/support/programs/launch.py", base, process.id() } do
     table.insert(words, word)
   end
   for _, flag in ipairs { "pty", "input" } do

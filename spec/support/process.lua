@@ -41,6 +41,9 @@ function process.contents(path)
   return text
 end
 
+--- Python: not the first in PATH, which may be a script that takes a second to find the real one.
+process.PYTHON = process.contents "/usr/bin/python3" and "/usr/bin/python3" or "python3"
+
 --- Makes a file of this text.
 function process.write(path, text)
   local file = assert(io.open(path, "wb"))

@@ -60,7 +60,7 @@ for panel in json.load(open(sys.argv[1]))["panels"]:
 -- stands for Grafana's $__rate_interval.
 function prometheus.queries(path, interval)
   local list = {}
-  for title, unit, legend, expression in process.shell("python3", "-c", PANELS, path)
+  for title, unit, legend, expression in process.shell(process.PYTHON, "-c", PANELS, path)
     :gmatch "([^\t]*)\t([^\t]*)\t([^\t]*)\t([^\n]*)\n" do
     expression = expression:gsub("%$__rate_interval", interval):gsub("%$job", ".*")
     table.insert(list, { title = title, unit = unit, legend = legend, expression = expression })
@@ -81,7 +81,7 @@ for one in answer["data"]["result"]:
 --- Evaluates a query; returns a table of numbers by labels, such as ["kind=mutex,name=db"], and how many there are.
 function prometheus:query(expression)
   local values, count = {}, 0
-  local lines = process.shell("python3", "-c", VALUES, self:get("/api/v1/query", "query=" .. expression))
+  local lines = process.shell(process.PYTHON, "-c", VALUES, self:get("/api/v1/query", "query=" .. expression))
   for labels, value in lines:gmatch "([^\t\n]*)\t([^\n]*)\n" do
     values[labels], count = tonumber(value) or 0 / 0, count + 1
   end
