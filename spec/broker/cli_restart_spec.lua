@@ -28,12 +28,9 @@ local function start(...)
   return one, command.process(one:await("job (%d+)\n", SECONDS))
 end
 
--- Waits until it has printed `word` so many times.
-local function await_times(one, word, times)
-  until_true(function()
-    local _, count = one:output():gsub(word, "")
-    return count == times, one:output()
-  end, SECONDS)
+-- Waits until so many commands have begun.
+local function await_jobs(one, count)
+  until_true(function() return select(2, one:output():gsub("job %d+\n", "")) == count, one:output() end, SECONDS)
 end
 
 -- Another process waits for the mutex, which is then lost; returns that process, which has it.
@@ -59,9 +56,9 @@ describe("amqp-lock --restart", function()
     gate.served(waiter)
     until_true(function() return not job:alive() end, SECONDS)
     assert.is_nil(one:status())
-    await_times(one, "job %d+\n", 1)
+    await_jobs(one, 1)
     assert.is_true(waiter:run("return lock:verify() and lock:release()"))
-    await_times(one, "job %d+\n", 2)
+    await_jobs(one, 2)
     assert.is_true(gate.held("write", name))
     one:signal "TERM"
     assert.same({ "exit", 143 }, { one:wait() }, one:output())
@@ -78,13 +75,13 @@ describe("amqp-lock --restart", function()
     local between, name, connection = proxy.start(), gate.name(), client.unique "restarted"
     local one, job = start("--url", between.url, "--name", connection, name, "-c", JOB)
     broker.suite:close_connection(connection .. " holder")
-    await_times(one, "job %d+\n", 2)
+    await_jobs(one, 2)
     assert.is_false(job:runs())
     between:refuse(true)
     between:cut_all()
     until_true(function() return one:told():find '"waiting","seconds":[^\n]*unreachable', one:told() end, SECONDS)
     between:refuse(false)
-    await_times(one, "job %d+\n", 3)
+    await_jobs(one, 3)
     one:signal "TERM"
     assert.same({ "exit", 143 }, { one:wait(SECONDS) }, one:output())
   end)
@@ -143,7 +140,7 @@ describe("the file of --url-file, when the password changes", function()
     local who, name = user(), gate.name()
     local one, job = start("--url-file", who.path, name, "-c", JOB)
     who.rotate()
-    await_times(one, "job %d+\n", 2)
+    await_jobs(one, 2)
     assert.is_false(job:runs())
     assert.is_true(gate.held("mutex", name))
     one:signal "TERM"

@@ -511,20 +511,14 @@ while True: print(one.recv(4096).decode(), flush=True)
 
   operated_it("closes its connections also if it does not get the lock", function()
     local name, log = gate.name(), broker.suite.directory .. "/log/rabbit.log"
-    local function closed(connection) -- the levels of the broker's lines about the end of connections of this name
-      local levels = {}
-      for text in process.contents(log):gmatch "[^\n]+" do
-        if text:find("closing AMQP connection", 1, true) and text:find(connection, 1, true) then
-          table.insert(levels, text:match "%[(%l+)%]")
-        end
-      end
-      return table.concat(levels, " ")
+    -- Whether the broker's log tells of two ends of connections of this name, by lines of this level.
+    local function closed(label, level)
+      local line = "%[" .. level .. "%][^\n]* closing AMQP connection[^\n]*" .. (name .. label):gsub("%p", "%%%0")
+      return select(2, process.contents(log):gsub(line, "")) == 2
     end
     local one = holder("--name", name .. " killed", name)
     ends(75, "-n", "--name", name .. " busy", name, "true")
     one:signal "KILL" -- to see that the log tells the difference
-    until_true(function()
-      return closed(name .. " busy") == "info info" and closed(name .. " killed") == "warning warning"
-    end)
+    until_true(function() return closed(" busy", "info") and closed(" killed", "warning") end)
   end)
 end)

@@ -8,7 +8,6 @@ local header = require "spec.support.header"
 local process = require "spec.support.process"
 local program = require "spec.support.program"
 local stage = require "spec.support.stage"
-local until_true = require "spec.support.until"
 
 local operated_it = broker.operated_it(it, pending)
 
@@ -210,20 +209,5 @@ describe("a program in C", function()
     assert.matches("\ninfo ok %[%] holder connection to [^\n]+ is open\n", output)
     assert.matches("\ninfo ok %[" .. shown .. '%] an administrator asks the holder of "' .. shown .. "%-mutex", output)
     assert.matches("\nwarning lost %[" .. shown .. '%] "' .. shown .. '%-mutex" was lost: ', output)
-  end)
-
-  it("leaves its lock to a guard, its child, which keeps it as long as it lives", function()
-    local name = stage.mutex()
-    local one = start(interface, "guard", name)
-    local keeping, other = one:await("guard (%d+) other %d+\n"), one:await("guard %d+ other (%d+)\n")
-    stage.undo(function() os.execute(("kill -s KILL %s %s 2>/dev/null"):format(keeping, other)) end)
-    one:signal("KILL")
-    assert.equal(128 + 9, (one:wait()))
-    local mutex = stage.connect():mutex(name)
-    for _ = 1, 100 do stage.fails("busy", mutex:try_acquire()) end
-    assert.is_true(stage.connect():mutex(name):revoke()) -- the broker has a holder, who reads nothing
-    stage.fails("busy", mutex:try_acquire())
-    os.execute("kill -s KILL " .. keeping)
-    until_true(function() return mutex:try_acquire() end)
   end)
 end)

@@ -47,13 +47,11 @@ local function keep(self)
   ]], "sh", tostring(process.id()), SCRIPT, self.directory)
 end
 
---- Starts a node of its own. `config`: more lines for rabbitmq.conf. `plugins`: names with commas between. The API of
--- the management plugin is at node.api.
-function broker.start(config, plugins)
+--- Starts a node of its own. `config`: more lines for rabbitmq.conf.
+function broker.start(config)
   local self = setmetatable({ directory = process.directory() }, node)
   keep(self)
-  process.shell("env", "BROKER_CONFIG=" .. (config or ""), "BROKER_PLUGINS=" .. (plugins or ""), SCRIPT, "start",
-    self.directory)
+  process.shell("env", "BROKER_CONFIG=" .. (config or ""), SCRIPT, "start", self.directory)
   return refresh(self)
 end
 

@@ -5,7 +5,6 @@
 #include "program.h"
 #include <pthread.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <time.h>
 
 static al_session *session;
@@ -233,29 +232,12 @@ static void waits_blocking(void) {
   say("all so");
 }
 
-static pid_t fork_child(void) {
-  pid_t child = fork();
-  if (child != 0) return child;
-  alarm(120); /* whatever becomes of the spec */
-  for (;;) pause();
-}
-
-/* Two children outlive their parent, which is killed. Only the first keeps its connections. */
-static void guard(void) {
-  al_lock *lock = take();
-  al_native_keep_in_child(session);
-  pid_t keeping = fork_child(), other = fork_child();
-  printf("guard %d other %d\n", (int)keeping, (int)other);
-  fflush(stdout);
-  for (;;) CHECK(al_lock_held(lock, al_system_now()) == AL_OK && !al_native_wait_fd(session, NULL, -1, AL_NEVER));
-}
-
 int main(int count, char **arguments) {
   static const struct {
     const char *what;
     void (*run)(void);
-  } all[] = {{"patient", patient}, {"give up", give_up},       {"descriptors", descriptors},
-             {"idle", idle},       {"blocking", waits_blocking}, {"guard", guard}};
+  } all[] = {{"patient", patient}, {"give up", give_up}, {"descriptors", descriptors}, {"idle", idle},
+             {"blocking", waits_blocking}};
   CHECK(count == 3);
   begin(arguments[2]);
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {

@@ -68,22 +68,19 @@ function prometheus.queries(path, interval)
   return list
 end
 
-local VALUES = [[
-import json, sys
-answer = json.loads(sys.argv[1])
-if answer["status"] != "success":
-    sys.exit(answer["error"])
-for one in answer["data"]["result"]:
-    labels = [item for item in sorted(one["metric"].items()) if item[0] not in ("instance", "job", "__name__")]
-    print(",".join("%s=%s" % item for item in labels), one["value"][1], sep="\t")
-]]
+local OF_THE_TARGET = { instance = true, job = true, __name__ = true }
 
 --- Evaluates a query; returns a table of numbers by labels, such as ["kind=mutex,name=db"], and how many there are.
 function prometheus:query(expression)
-  local values, count = {}, 0
-  local lines = process.shell(process.PYTHON, "-c", VALUES, self:get("/api/v1/query", "query=" .. expression))
-  for labels, value in lines:gmatch "([^\t\n]*)\t([^\n]*)\n" do
-    values[labels], count = tonumber(value) or 0 / 0, count + 1
+  local values, count, answer = {}, 0, self:get("/api/v1/query", "query=" .. expression)
+  if not answer:find('"status":"success"', 1, true) then error(answer) end
+  for metric, value in answer:gmatch '"metric":{([^}]*)},"value":%[[^,]*,"([^"]*)"%]' do
+    local labels = {}
+    for name, text in metric:gmatch '"([%w_]+)":"([^"]*)"' do
+      if not OF_THE_TARGET[name] then table.insert(labels, name .. "=" .. text) end
+    end
+    table.sort(labels)
+    values[table.concat(labels, ",")], count = tonumber(value) or 0 / 0, count + 1
   end
   return values, count
 end
