@@ -156,9 +156,8 @@ function command.ends(how, status, ...)
     assert.same({ "exit", status }, { kind, number }, output)
     return output
   end
-  local words = line_of(env_of(how), how, ...)
-  local pipe = assert(io.popen(("bash -c %s launch timeout --foreground %d %s </dev/null 2>&1; echo $?"):format(
-    quoted(process.LAUNCH), 2 * SECONDS, words)))
+  local words = line_of(how.env and env_of(how) or {}, how, ...)
+  local pipe = assert(io.popen(("timeout --foreground %d %s </dev/null 2>&1; echo $?"):format(2 * SECONDS, words)))
   local output, number = pipe:read "*a":match "^(.-)(%d+)\n$"
   pipe:close()
   assert.equal(status, tonumber(number), output)
