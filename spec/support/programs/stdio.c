@@ -2,7 +2,7 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * A program whose standard input, output and error are closed by another thread just before rabbitmq-c opens its
- * socket, and in which other code still writes to them: stdio NAME. It takes a slot of a semaphore, and exits with 0. */
+ * socket, and in which other code still writes to them: stdio NAME. It takes a slot, and exits with 0. */
 #include "program.h"
 #include <fcntl.h>
 #include <sys/socket.h>
