@@ -210,23 +210,20 @@ for how, heartbeat in pairs{ ["when the broker misses its heartbeats"] = 1, ["wh
   end)
 end
 
-describe("a host of Lua that forks", function()
-  -- The handler that runs in children is the module's, which is unloaded by then. One with sanitizers is not.
-  local unloaded_it = program.sanitized and pending or it
-  unloaded_it("after its state is closed has children that run", function()
-    local path = program.place() .. "/script.lua"
-    local file = assert(io.open(path, "w"))
-    file:write(([[
-      package.path, package.cpath = %q, %q
-      local amqplocks = require "amqplocks"
-      local conn = assert(amqplocks.connect(os.getenv "URL"))
-      assert(conn:semaphore(os.getenv "NAME"):try_acquire())
-    ]]):format(package.path, package.cpath))
-    file:close()
-    local name = stage.semaphore(1)
-    local unload = program.build("spec/support/programs/unload.c", program.lua_package())
-    local status, output = program.run({ URL = os.getenv "AMQP_URL", NAME = name }, unload, path)
-    assert.same({ 0, "unloaded, forked\n" }, { status, output })
-    stage.until_free(name, 1)
-  end)
+-- The handler that runs in children is the module's, which is unloaded by then. One with sanitizers is not.
+local unloaded_it = program.sanitized and pending or it
+unloaded_it("a host of Lua that forks after its state is closed has children that run", function()
+  local name, path = stage.semaphore(1), program.place() .. "/script.lua"
+  local file = assert(io.open(path, "w"))
+  file:write(([[
+    package.path, package.cpath = %q, %q
+    local amqplocks = require "amqplocks"
+    local conn = assert(amqplocks.connect(os.getenv "URL"))
+    assert(conn:semaphore(os.getenv "NAME"):try_acquire())
+  ]]):format(package.path, package.cpath))
+  file:close()
+  local unload = program.build("spec/support/programs/unload.c", program.lua_package())
+  local status, output = program.run({ URL = os.getenv "AMQP_URL", NAME = name }, unload, path)
+  assert.same({ 0, "unloaded, forked\n" }, { status, output })
+  stage.until_free(name, 1)
 end)

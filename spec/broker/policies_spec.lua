@@ -77,8 +77,8 @@ describe("a policy with", function()
   end)
 end)
 
-describe("a virtual host whose queues are quorum by default", function()
-  operated_it("gets the queues that we ask for, and locks of every kind work", function()
+operated_it("a virtual host whose queues are quorum by default gets those that we ask for; locks of every kind work",
+  function()
     local name = client.unique "vhost"
     stage.undo(function() broker.suite:delete_vhost(name) end)
     local url = broker.suite:add_vhost(name, { connections = 50 }, "quorum")
@@ -96,4 +96,3 @@ describe("a virtual host whose queues are quorum by default", function()
       assert.is_true(lock:release())
     end
   end)
-end)

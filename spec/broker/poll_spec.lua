@@ -98,31 +98,29 @@ describe("a connection's timeout", function()
   end)
 end)
 
-describe("cqueues", function()
-  cqueues_it("waits for a connection beside others; each wakes for its own loss, and once", function()
-    local loop, woken = cqueues.new(), {}
-    local function watch(label, conn, lock)
-      loop:wrap(function()
-        assert.equal(conn, cqueues.poll(conn, 20))
-        table.insert(woken, label)
-        assert.is_false(lock:held())
-        stage.fails("lost", lock:release())
-        assert.is_not.equal(conn, cqueues.poll(conn, 0.2))
-        cqueues.cancel(conn)
-      end)
-    end
-    local names = { stage.semaphore(1), stage.semaphore(1) }
-    for i = 1, 2 do
-      local conn = stage.connect()
-      watch(i, conn, stage.take(conn:semaphore(names[i])))
-    end
+cqueues_it("cqueues waits for a connection beside others; each wakes for its own loss, and once", function()
+  local loop, woken = cqueues.new(), {}
+  local function watch(label, conn, lock)
     loop:wrap(function()
-      lose(names[2])
-      while #woken == 0 do cqueues.sleep(0.01) end
-      assert.same({ 2 }, woken)
-      lose(names[1])
+      assert.equal(conn, cqueues.poll(conn, 20))
+      table.insert(woken, label)
+      assert.is_false(lock:held())
+      stage.fails("lost", lock:release())
+      assert.is_not.equal(conn, cqueues.poll(conn, 0.2))
+      cqueues.cancel(conn)
     end)
-    assert(loop:loop(60))
-    assert.same({ 2, 1 }, woken)
+  end
+  local names = { stage.semaphore(1), stage.semaphore(1) }
+  for i = 1, 2 do
+    local conn = stage.connect()
+    watch(i, conn, stage.take(conn:semaphore(names[i])))
+  end
+  loop:wrap(function()
+    lose(names[2])
+    while #woken == 0 do cqueues.sleep(0.01) end
+    assert.same({ 2 }, woken)
+    lose(names[1])
   end)
+  assert(loop:loop(60))
+  assert.same({ 2, 1 }, woken)
 end)

@@ -38,23 +38,21 @@ end
 after_each(stage.clear)
 teardown(stage.check)
 
-describe("a bell that is a stream", function()
-  -- It would give one token to everybody, and end the connection that gives one back.
-  it("wakes nobody, and costs no lock: a waiter looks by itself", function()
-    local name, conn = stage.semaphore(1), stage.connect()
-    local mutex, held = stage.take(conn:mutex(stage.mutex())), hold(name)
-    local channel = asker():channel()
-    assert(channel:call{ method = "queue.delete", queue = stage.bell(name) })
-    assert(channel:call{ method = "queue.declare", queue = stage.bell(name), durable = true,
-      arguments = { ["x-queue-type"] = "stream" } })
-    local got, message = conn:semaphore(name):acquire{ timeout = 60, poll = 1, on_wait = function()
-      channel:publish{ routing_key = stage.bell(name), properties = { type = "amqplocks.token" } }
-      channel.client:flush()
-      held = held and not held:release()
-    end }
-    assert.is_truthy(got, message)
-    assert.is_true(got:release() and mutex:verify() and mutex:release())
-  end)
+-- It would give one token to everybody, and end the connection that gives one back.
+it("a bell that is a stream wakes nobody, and costs no lock: a waiter looks by itself", function()
+  local name, conn = stage.semaphore(1), stage.connect()
+  local mutex, held = stage.take(conn:mutex(stage.mutex())), hold(name)
+  local channel = asker():channel()
+  assert(channel:call{ method = "queue.delete", queue = stage.bell(name) })
+  assert(channel:call{ method = "queue.declare", queue = stage.bell(name), durable = true,
+    arguments = { ["x-queue-type"] = "stream" } })
+  local got, message = conn:semaphore(name):acquire{ timeout = 60, poll = 1, on_wait = function()
+    channel:publish{ routing_key = stage.bell(name), properties = { type = "amqplocks.token" } }
+    channel.client:flush()
+    held = held and not held:release()
+  end }
+  assert.is_truthy(got, message)
+  assert.is_true(got:release() and mutex:verify() and mutex:release())
 end)
 
 describe("when somebody is killed", function()

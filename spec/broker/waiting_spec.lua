@@ -70,29 +70,21 @@ describe("those who wait", function()
   end
 end)
 
-describe("a newcomer", function()
-  -- One that takes every token there is or will be, as those at the head of an endless line.
-  local function the_rest_of_the_world(name)
-    local channel = stage.client():channel()
-    assert(channel:call{ method = "basic.consume", queue = stage.bell(name), arguments = { ["x-priority"] = 100 } })
-    assert(channel:await("basic.deliver"))
-    return channel
-  end
-
-  it("that is fair leaves a free slot to those who came before; one that is not may be faster", function()
-    local name = stage.semaphore(1)
-    local world = the_rest_of_the_world(name)
-    local sem = stage.connect():semaphore(name)
-    local message = stage.times_out(function(seconds)
-      return sem:acquire{ timeout = seconds, fair = true, poll = 600 }
-    end, function() return world:delivered() end) -- it rang for them
-    assert.matches("a slot is free, and left to waiters that may have come first", message, 1, true)
-    stage.fails("busy", sem:acquire{ timeout = 0, fair = true })
-    assert.equal(0, line.at(name))
-    assert(stage.take(sem, { timeout = 20, poll = 600 }):release())
-    assert(stage.take(sem):release())
-    stage.fails("timeout", sem:acquire{ timeout = 0.3, fair = true })
-  end)
+it("a newcomer that is fair leaves a free slot to those who came before; one that is not may be faster", function()
+  local name = stage.semaphore(1)
+  local sem, world = stage.connect():semaphore(name), stage.client():channel()
+  -- It takes every token there is or will be, as those at the head of an endless line.
+  assert(world:call{ method = "basic.consume", queue = stage.bell(name), arguments = { ["x-priority"] = 100 } })
+  assert(world:await("basic.deliver"))
+  local message = stage.times_out(function(seconds)
+    return sem:acquire{ timeout = seconds, fair = true, poll = 600 }
+  end, function() return world:delivered() end) -- it rang for them
+  assert.matches("a slot is free, and left to waiters that may have come first", message, 1, true)
+  stage.fails("busy", sem:acquire{ timeout = 0, fair = true })
+  assert.equal(0, line.at(name))
+  assert(stage.take(sem, { timeout = 20, poll = 600 }):release())
+  assert(stage.take(sem):release())
+  stage.fails("timeout", sem:acquire{ timeout = 0.3, fair = true })
 end)
 
 describe("an administrator", function()
@@ -145,8 +137,8 @@ describe("an administrator", function()
   end)
 end)
 
-describe("waiting that is given up by SIGINT", function()
-  it("leaves nothing behind in a process that lives on: it gives back a token that was sent before", function()
+it("waiting that SIGINT ends leaves nothing behind in a process that lives on: a token on its way is given back",
+  function()
     local name, between = line.semaphore(1), proxy.start()
     local held, hasty, heir = hold(name), line.process(name, nil, between.url), line.process(name)
     hasty:run("plain = take function take(...) return pcall(plain, ...) end")
@@ -163,7 +155,6 @@ describe("waiting that is given up by SIGINT", function()
     line.leave(heir)
     line.settled(name, 1)
   end)
-end)
 
 describe("whoever waits is told so", function()
   it("at once and then at most every second, and how things stand", function()
@@ -214,33 +205,31 @@ describe("without tokens", function()
   end)
 end)
 
-describe("several that wait on one connection", function()
-  it("are each woken for its own", function()
-    local conn, names, held, waiting = stage.connect(), {}, {}, {}
-    for i = 1, 3 do
-      names[i] = line.semaphore(1)
-      held[i] = line.process(names[i])
-      held[i]:run("assert(take(20))")
-      waiting[i] = conn:semaphore(names[i])._core:acquire(nil, i % 2 == 0, 0, 600)
+it("several that wait on one connection are each woken for its own", function()
+  local conn, names, held, waiting = stage.connect(), {}, {}, {}
+  for i = 1, 3 do
+    names[i] = line.semaphore(1)
+    held[i] = line.process(names[i])
+    held[i]:run("assert(take(20))")
+    waiting[i] = conn:semaphore(names[i])._core:acquire(nil, i % 2 == 0, 0, 600)
+  end
+  for i = 1, 3 do
+    until_true(function()
+      if not waiting[i]:waiting() then conn._session:wait(waiting[i]) end
+      return waiting[i]:waiting()
+    end)
+    line.until_at(names[i], 0, 2)
+  end
+  for _, i in ipairs{ 2, 3, 1 } do
+    held[i]:begin("lock:release()")
+    complete(conn, waiting[i])
+    for j = 1, 3 do
+      if waiting[j] and j ~= i then assert.is_false(waiting[j]:done()) end
     end
-    for i = 1, 3 do
-      until_true(function()
-        if not waiting[i]:waiting() then conn._session:wait(waiting[i]) end
-        return waiting[i]:waiting()
-      end)
-      line.until_at(names[i], 0, 2)
-    end
-    for _, i in ipairs{ 2, 3, 1 } do
-      held[i]:begin("lock:release()")
-      complete(conn, waiting[i])
-      for j = 1, 3 do
-        if waiting[j] and j ~= i then assert.is_false(waiting[j]:done()) end
-      end
-      local lock = assert(waiting[i]:result())
-      assert.is_true(lock:held() and stage.held(names[i], 1))
-      complete(conn, lock:release())
-      waiting[i] = false
-      line.settled(names[i], 1)
-    end
-  end)
+    local lock = assert(waiting[i]:result())
+    assert.is_true(lock:held() and stage.held(names[i], 1))
+    complete(conn, lock:release())
+    waiting[i] = false
+    line.settled(names[i], 1)
+  end
 end)
