@@ -140,6 +140,16 @@ describe("asking a holder to let go", function ()
       peer.prober:silent()
     end)
 
+    it("does not count on a request that an alarm has met on its way", function ()
+      local op = revoking()
+      asks(B3)
+      peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
+      peer.holder:opened()
+      local look = peer.holder:expect("queue.declare", { queue = B3[1], passive = true })
+      peer.holder:refuse(look.channel, 405, "RESOURCE_LOCKED - another's", "queue.declare")
+      peer:failed(op, "blocked", "slot 3")
+    end)
+
     it("is over in its time when there is no connection, or the broker does not answer", function ()
       peer = Peer.new({ timeout = 60 })
       local op = revoking{ timeout = 2 }

@@ -124,4 +124,8 @@ describe("waiting for holders", function ()
     assert.is_true(looks >= 12 and looks <= 28, looks .. " looks")
     peer:failed(op, "timeout", 'still held in "images" after 4 s: slot 2 4')
   end)
+
+  it("for no slots at all is done at once", function ()
+    assert.is_true(peer:result(peer.session:wait_released("images", {}, {})))
+  end)
 end)

@@ -177,6 +177,19 @@ describe("a downgrade", function ()
       peer:failed(op, "lost", 'the read lock on "db"')
     end)
 
+    it("reads of that late, and is not answered: the next one asks for what reads already", function ()
+      local op, reader = read_late()
+      peer.holder:send{ channel = 0, heartbeat = true }
+      peer:pass(5)
+      peer:failed(op, "unreachable", "within 5 s")
+      peer.holder:ignore()
+      op = peer:keep(lock:downgrade())
+      assert.is_false(op:done())
+      for _ = 1, 2 do peer.holder:declared(reader.channel, reader.queue) end -- what the first had asked, and it
+      assert.is_true(peer:result(op))
+      is("read")
+    end)
+
     it("is released: both go", function ()
       local op, reader = opening()
       local release = lock:release()

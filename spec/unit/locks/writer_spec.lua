@@ -224,6 +224,22 @@ describe("a writer", function ()
     scene.deletes(peer, door)
   end)
 
+  -- As by a quorum queue without a leader: nothing that was published later on its channel is answered either.
+  it("that counts behind a question that is not answered counts on another channel when that one is over", function ()
+    peer.session:administer("status", "others", {})
+    local stuck = peer.prober:probes()[1].channel
+    peer:pass(3)
+    local op, door = behind(60)
+    assert.equal(stuck, counting(door)[1].channel)
+    peer.holder:declared(door.channel, DOOR)
+    peer:pass(2.001)
+    peer.prober:expect("channel.close", { channel = stuck })
+    local probes = scene.counts(peer)
+    assert.are_not.equal(stuck, probes[1].channel)
+    peer.prober:answer(probes, {})
+    assert.is_true(peer:result(op):held())
+  end)
+
   it("that may not write anything of its own, or has no channel for it, opens the door: refused, limit", function ()
     local op, door = behind(60)
     peer.prober:refuse(enters_barrier().channel, 403, scene.DENIED, "queue.declare")

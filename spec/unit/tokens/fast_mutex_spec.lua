@@ -61,6 +61,24 @@ describe("a fast mutex", function ()
     assert.is_true(peer:result(op):held())
   end)
 
+  it("that another client holds is waited for; each poll publishes a token, over a prober opened for that", function ()
+    local op, taker = acquire(60, false, 0, 4), asks(0, 1)
+    scene.answer(peer, taker)
+    peer.holder:silent()
+    peer:pass(4)
+    assert.is_true(peer.prober:wanted())
+    peer.prober:handshake()
+    peer:pass(0.3)
+    for _ = 1, 2 do
+      local probes = peer.prober:probes()
+      assert.same({ QUEUE, "amqplocks.token" }, { probes[1].queue, probes[1].properties.type })
+      peer.prober:send(peer.prober.nack(probes[1])) -- the queue has one
+      peer:pass(4)
+    end
+    scene.deliver(peer, taker)
+    assert.is_true(peer:result(op):held())
+  end)
+
   it("that is deserted gets no token where that is impossible, and leaves no consumer", function ()
     for code, case in pairs{
       conflict = { '"images" is in use as a plain mutex', function ()
