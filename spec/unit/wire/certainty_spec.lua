@@ -87,13 +87,15 @@ it("the pulse beats twice a heartbeat on a channel of its own while a lock is he
 end)
 
 it("the pulse goes on, on another channel, when the broker closes its own, and does not pile up unanswered", function ()
-  local lock, pulses = peer:acquire("images"), 0
+  local lock, pulses = peer:acquire("images"), 1
   pass(5)
   local channel = peer.holder:opened()
   peer.holder:expect("basic.qos")
   peer.holder:refuse(channel, 541, "INTERNAL_ERROR", "basic.qos")
   assert.is_true(lock:held())
-  peer.holder:ignore()
+  pass(5)
+  peer.holder:opened()
+  peer.holder:expect("basic.qos")
   for _ = 1, 10 do
     pass(5)
     peer.holder:pull()
@@ -101,7 +103,7 @@ it("the pulse goes on, on another channel, when the broker closes its own, and d
       if table.remove(peer.holder.frames, 1).method == "basic.qos" then pulses = pulses + 1 end
     end
   end
-  assert.is_true(pulses == 1 or pulses == 2, pulses .. " pulses")
+  assert.is_true(pulses <= 2, pulses .. " pulses")
   assert.equal("suspect", code(lock))
 end)
 
