@@ -54,6 +54,17 @@ describe("a claim", function ()
       assert.equal(other.channel, assert_free(peer).channel)
     end)
 
+    it("is told of its consumer's end once, and of no other's", function ()
+      local op, claim = releasing()
+      peer.holder:deleted(claim.channel, true)
+      assert.is_true(peer:result(op))
+      peer.holder:cancelled{ channel = claim.channel, tag = claim.tag:sub(1, -2) }
+      assert.are_not.equal(claim.channel, select(2, peer:acquire("others")).channel)
+      for _ = 1, 2 do peer.holder:cancelled(claim) end
+      assert.equal(claim.channel, select(2, peer:acquire("images")).channel)
+      assert.are_not.equal(claim.channel, select(2, peer:acquire("more")).channel)
+    end)
+
     it("unanswered is unreachable, and stays RELEASING", function ()
       local op, claim = releasing()
       peer:pass(5)
