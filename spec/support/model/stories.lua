@@ -274,12 +274,13 @@ add(FAST, {
 })
 
 add({ kind = "rwlock", what = "to read or to write", prefix = "rw", downgrades = 0.3 }, {
-  "", "shared", "callers", "requests", "denied", "death", "lost", "restart", "stopping", "cut", "nodes", "bell",
+  "", "shared", "callers", "requests", "denied", "death", "lost", "restart", "stopping", "cut", "bell",
   "dead bell", "stall", "again", "news", "all",
   { "fenced", writers = 0.5 },
   { "callers races", "by callers who share a session, while all are late", like = "races", programs = 2,
     shares = true, version = "4.3.0", seeds = 8 },
   { "silent", count = 12, writers = 0.7 },
+  { "nodes", often = 6 },
   { "orphans", first = 24, often = 3, rounds = 10, hold = 0.4, writers = 0.8 },
   { "bolts", writers = 0.6 },
   { "forsaken", "while the broker is restarted and not all can hear of it", seeds = 8, count = 10, heartbeat = 4,
