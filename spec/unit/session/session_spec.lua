@@ -38,6 +38,17 @@ describe("a session", function ()
 
   describe("resting", function ()
 
+    it("deletes what is held, awaits that, and stays connected", function ()
+      local lock, claim = peer:acquire("images")
+      local op = peer.session:rest()
+      peer.holder:expect("queue.delete", { channel = claim.channel, queue = claim.queue })
+      assert.is_false(op:done())
+      peer.holder:deleted(claim.channel)
+      assert.is_true(peer:result(op))
+      assert.equal("not_held", select(3, lock:held()))
+      assert.same({ "open", "open" }, { peer.holder:state(), peer.prober:state() })
+    end)
+
     it("counts as closed until it is resumed; it fails, and does nothing, while an operation is under way", function ()
       assert.is_true(peer:result(peer.session:rest()))
       peer:failed(peer:semaphore("images"):acquire(0), "closed")
