@@ -22,9 +22,7 @@ static void probe_name(const void *context, size_t index, char out[AL_NAME_SIZE]
 
 static void ask(al_slot_count *row) {
   if (!al_probing_has(row->op, AL_PROBE_AUTO)) return;
-  bool is_passive = !al_probing_publishes(row->op->session, AL_PROBE_AUTO);
   size_t questions = (size_t)row->width * (row->with_holders ? 2 : 1);
-  if (is_passive && row->sure == row->first - 1) row->sure += row->width;
   al_op_ask(row->op);
   al_probes_begin(&row->probes, row->op, AL_MESSAGE_PROBE, AL_PROBE_AUTO, questions, probe_name, row);
 }
@@ -54,13 +52,6 @@ static bool reserve(al_slot_count *row, int slots) {
   return true;
 }
 
-/* The row may now continue through slots that were found before, behind the one that was missing. */
-static void note_exists(al_slot_count *row, int slot) {
-  row->slots[slot - 1].exists = true;
-  if (slot > row->highest) row->highest = slot;
-  while (row->count < row->seen && row->slots[row->count].exists) row->count++;
-}
-
 /* ---- windows ---------------------------------------------------------------------------------------------------- */
 
 /* Stores the answers about one slot. False: they decide nothing, and the operation has failed. */
@@ -68,10 +59,12 @@ static bool note(al_slot_count *row, int slot) {
   size_t questions = row->with_holders ? 2 : 1, index = (size_t)(slot - row->first) * questions;
   for (size_t i = index; i < index + questions; i++)
     if (al_probes_undecided(&row->probes, i)) return false;
+  bool exists = row->probes.answers[index] != AL_ANSWER_ABSENT;
   bool held = row->with_holders && row->probes.answers[index + 1] != AL_ANSWER_ABSENT;
-  row->slots[slot - 1] = (al_slot){.held = held};
+  row->slots[slot - 1] = (al_slot){.exists = exists, .held = held};
   row->seen = slot;
-  if (row->probes.answers[index] != AL_ANSWER_ABSENT) note_exists(row, slot);
+  if (exists) row->highest = slot;
+  if (exists && row->count == slot - 1) row->count = slot;
   return true;
 }
 
@@ -98,57 +91,15 @@ static void count_further(al_slot_count *row) {
   ask(row);
 }
 
-/* ---- doubts ----------------------------------------------------------------------------------------------------- */
-
-static void doubted_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
-  const al_slot_count *row = context;
-  al_name_slot(out, row->name, row->sure + 1 + (int)index);
-}
-
-/* True if passive declares have proved absent each absent slot that decides: the end of the row, and the gaps. */
-static bool is_sure(al_slot_count *row) {
-  int end = row->highest > row->count ? row->highest : row->count + 1;
-  if (end > row->seen) end = row->seen;
-  if (row->sure < row->count) row->sure = row->count; /* slots that exist need no proof */
-  return row->sure >= end;
-}
-
-/* Begins with one slot, the end of the row. More slots are asked for at a time only if that one exists on a node
- * that is down. */
-static void doubt(al_slot_count *row) {
-  int width = row->doubted * 2 < WINDOW_MOST ? row->doubted * 2 : WINDOW_MOST;
-  row->doubted = width > 0 ? width : 1;
-  if (row->doubted > row->seen - row->sure) row->doubted = row->seen - row->sure;
-  row->doubts = true;
-  al_op_ask(row->op);
-  al_probes_begin(&row->probes, row->op, AL_MESSAGE_PROBE, AL_PROBE_PASSIVE, (size_t)row->doubted,
-                  doubted_name, row);
-}
-
-static bool note_doubts(al_slot_count *row) {
-  int first = row->sure + 1;
-  for (int i = 0; i < row->doubted; i++) {
-    if (al_probes_undecided(&row->probes, (size_t)i)) return false;
-    if (row->probes.answers[i] != AL_ANSWER_ABSENT) note_exists(row, first + i);
-  }
-  row->sure += row->doubted;
-  row->doubts = false;
-  return true;
-}
-
 /* ---- the whole -------------------------------------------------------------------------------------------------- */
 
 bool al_slot_count_poll(al_slot_count *row) {
   if (row->op->done || row->probes.pending > 0) return false;
   al_op_answered(row->op);
-  if (!(row->doubts ? note_doubts(row) : note_window(row))) return false;
-  if (!has_seen_all(row))
-    count_further(row);
-  else if (!is_sure(row))
-    doubt(row);
-  else
-    return true;
-  return false;
+  if (!note_window(row)) return false;
+  bool is_all = has_seen_all(row);
+  if (!is_all) count_further(row);
+  return is_all;
 }
 
 bool al_slot_count_exists(const al_slot_count *row, int slot) {

@@ -7,12 +7,7 @@
  *
  * The queues A[1], A[2], … are asked for in windows of slots; each window is twice as wide as the one before, up
  * to a limit. The first absent slot ends the row. The count continues until a whole window behind that slot is
- * empty. So it also finds strays, which are slots that exist behind a gap.
- *
- * In a cluster that keeps its metadata in Mnesia, the broker returns a message to a slot whose node is down as if
- * the slot were absent. Only a passive declare tells the two apart. So each absent slot that decides is a doubt,
- * and is asked for once more by passive declare: the slot that ends the row, and every absent slot below the
- * highest one. A slot that exists after all is counted, and the row continues behind it. */
+ * empty. So it also finds strays, which are slots that exist behind a gap. */
 #ifndef AL_CORE_ADMIN_SLOT_COUNT_H
 #define AL_CORE_ADMIN_SLOT_COUNT_H
 
@@ -31,9 +26,6 @@ typedef struct al_slot_count {
   bool with_holders; /* also asks for B[i], the queue of the slot's holder */
   int beyond, least; /* count at least so many slots behind the row, and at least to this slot */
   int first, width;  /* the last window */
-  bool doubts;       /* passive declares are under way, for `doubted` slots behind `sure` */
-  int doubted;
-  int sure; /* up to this slot, passive declares have proved each absent slot to be absent */
 
   int count;      /* the length of the row */
   int highest;    /* the highest slot that exists; more than `count` if there is a gap */

@@ -152,7 +152,6 @@ typedef struct lock_op {
   al_op op;
   al_lock *lock;
   al_probes probes;
-  bool is_sure;    /* asked by passive declare, which also finds a slot whose node is down */
   bool is_removed; /* the slot is */
 } lock_op;
 
@@ -249,18 +248,11 @@ void al_lock_let_go(al_lock *lock) {
 }
 
 /* "Verifying a Held Lock". B is asked for on the lock's own channel: only the loss of B can close that. A is asked
- * for elsewhere: the 404 of a missing A would release the lock under its holder. If A is absent, it is asked for once
- * more by passive declare, as its node may be down instead (see slot_count.h). */
+ * for elsewhere: the 404 of a missing A would release the lock under its holder. */
 static void slot_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
   const al_lock *lock = context;
   (void)index;
   al_name_slot(out, lock->name, lock->slot);
-}
-
-static void ask_for_slot(lock_op *self, al_probing probing) {
-  self->is_sure = !al_probing_publishes(self->op.session, probing);
-  al_op_ask(&self->op);
-  al_probes_begin(&self->probes, &self->op, AL_MESSAGE_PROBE, probing, 1, slot_name, self->lock);
 }
 
 static void verify_begin(al_op *op);
@@ -286,25 +278,16 @@ static void making_sure(al_op *op) {
     al_op_finish(op);
 }
 
-/* An answer that came late may no longer be true. */
-static void make_sure(lock_op *self) {
-  al_op_answered(&self->op);
-  al_op_next(&self->op, making_sure);
-}
-
 static void verifying(al_op *op) {
   lock_op *self = (lock_op *)op;
   if (!is_same(self) || !al_claim_is_confirmed_for(op)) return;
-  if (self->lock->kind != AL_LOCK_SLOT) {
-    make_sure(self);
-    return;
+  if (self->lock->kind == AL_LOCK_SLOT) {
+    if (self->probes.pending > 0 || al_probes_undecided(&self->probes, 0)) return;
+    self->is_removed = self->probes.answers[0] == AL_ANSWER_ABSENT;
   }
-  if (self->probes.pending > 0 || al_probes_undecided(&self->probes, 0)) return;
-  self->is_removed = self->probes.answers[0] == AL_ANSWER_ABSENT;
-  if (self->is_removed && !self->is_sure)
-    ask_for_slot(self, AL_PROBE_PASSIVE);
-  else
-    make_sure(self);
+  /* An answer that came late may no longer be true. */
+  al_op_answered(op);
+  al_op_next(op, making_sure);
 }
 
 static void verify_begin(al_op *op) {
@@ -316,7 +299,7 @@ static void verify_begin(al_op *op) {
   al_op_ask(op);
   if (!al_claim_confirm_for(op)) return;
   op->step = verifying;
-  if (is_slot) ask_for_slot(self, lock->probing);
+  if (is_slot) al_probes_begin(&self->probes, op, AL_MESSAGE_PROBE, lock->probing, 1, slot_name, lock);
 }
 
 al_op *al_lock_verify(al_lock *lock) { return lock_op_begin(lock, verify_begin); }

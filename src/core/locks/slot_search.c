@@ -42,7 +42,6 @@ static void ask(al_slot_search *search, int first, int width) {
   search->width = width <= last - first + 1 ? width : last - first + 1;
   search->before = *search->view;
   search->asks_first = first > 1 && first == search->start;
-  search->sure = al_probing_publishes(op->session, probing) ? 0 : first + search->width - 1;
   al_op_ask(op);
   al_probes_begin(&search->probes, op, AL_MESSAGE_PROBE, probing, first_index(search) + search->asks_first,
                   probe_name, search);
@@ -88,8 +87,8 @@ static int start_slot(al_slot_search *search) {
 
 /* Wide enough that one window likely shows all slots and the end of the row. */
 static int wide(const al_slot_search *search) {
-  int highest = search->range->highest;
-  return highest > 0 && highest < WINDOW_FIRST ? highest + 1 : WINDOW_FIRST;
+  int known = search->resource->memory->known;
+  return known > 0 && known < WINDOW_FIRST ? known + 1 : WINDOW_FIRST;
 }
 
 /* Whether all slots can be met at random is known only of a row that was seen to end. */
@@ -158,36 +157,21 @@ static bool consider(al_slot_search *search, int slot, al_answer a, al_answer b)
   return false;
 }
 
-static void note_end(al_memory *memory, int known) {
-  memory->known = known;
-  memory->has_end = true;
-}
-
-static void note_longer(al_memory *memory, int known) {
-  memory->known = known;
-  memory->has_end = false;
-}
-
-/* Learns from the whole window how many slots there are, or are at least, and which is the highest. A returned probe
- * may mean a node that is down: only a passive declare makes it certain that no slot follows. A narrow window has no
- * highest slot, as the wide one must not be narrow because of it. */
+/* Learns from the whole window how many slots there are, or are at least. */
 static void learn(const al_slot_search *search) {
-  al_slot_range *range = search->range;
   al_memory *memory = search->resource->memory;
-  bool is_row = true;
   for (int i = 0; i < search->width; i++) {
     int slot = search->first + i;
     al_answer a = search->probes.answers[i * 2];
     if (a == AL_ANSWER_ABSENT) {
-      if (is_row) note_end(memory, slot - 1);
-      is_row = false;
-      if (slot > search->sure) continue;
-      range->highest = slot - 1;
+      memory->known = slot - 1;
+      memory->has_end = true;
       return;
     }
     if (a != AL_ANSWER_PRESENT && a != AL_ANSWER_UNAVAILABLE) return;
-    if (is_row && memory->known < slot) note_longer(memory, slot);
-    if (!search->is_narrow && range->highest < slot) range->highest = slot;
+    if (memory->known >= slot) continue;
+    memory->known = slot;
+    memory->has_end = false;
   }
 }
 
@@ -236,69 +220,6 @@ static void search_on(al_slot_search *search) {
     ask(search, next, next_width(search));
 }
 
-/* ---- doubts ----------------------------------------------------------------------------------------------------- */
-
-/* The answer for A of a slot in the window, or of the first slot. */
-static al_answer *answer_at(const al_slot_search *search, int slot) {
-  return &search->probes
-              .answers[slot < search->first ? first_index(search) : (size_t)(slot - search->first) * 2];
-}
-
-/* The highest slot of the window that exists; or `slot`, which does not. No gap begins before the window. */
-static int highest_from(const al_slot_search *search, int slot) {
-  if (slot < search->first) return slot;
-  int highest = search->first + search->width - 1;
-  while (highest > slot && *answer_at(search, highest) == AL_ANSWER_ABSENT) highest--;
-  return highest;
-}
-
-/* True if no slot is free and the end of the row, before this slot, would decide something: that there is no
- * semaphore, that nobody else can release a slot, or that what lies behind a gap is no slot. */
-static bool decides(const al_slot_search *search, int slot) {
-  const al_search_result *view = search->view;
-  if (slot <= search->sure || view->slot) return false;
-  bool is_own = view->found > 0 && view->mine == view->found && !search->op->session->is_shared;
-  return slot == 1 || is_own || highest_from(search, slot) > slot;
-}
-
-/* The slot that question `index` is about. Slots that are present are not asked for again. */
-static int again_slot(const al_slot_search *search, size_t index) {
-  int slot = search->again_from;
-  while (*answer_at(search, slot) != AL_ANSWER_ABSENT || index-- > 0) slot++;
-  return slot;
-}
-
-static void again_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
-  const al_slot_search *search = context;
-  al_name_slot(out, search->resource->name, again_slot(search, index));
-}
-
-/* Asks for this slot, and for all others that are missing below the highest. */
-static void ask_again(al_slot_search *search, int slot) {
-  int highest = highest_from(search, slot);
-  size_t count = 1;
-  search->again_from = slot;
-  search->sure = highest > slot ? highest - 1 : slot;
-  for (int other = slot + 1; other <= search->sure; other++)
-    count += *answer_at(search, other) == AL_ANSWER_ABSENT;
-  al_op_ask(search->op);
-  al_probes_begin(&search->again, search->op, AL_MESSAGE_PROBE, AL_PROBE_PASSIVE, count, again_name, search);
-}
-
-/* Believes the passive declares: a slot that they find exists. False: an answer decides nothing. */
-static bool believe(al_slot_search *search) {
-  size_t index = 0;
-  for (int slot = search->again_from; index < search->again.count; slot++) {
-    al_answer *a = answer_at(search, slot);
-    if (*a != AL_ANSWER_ABSENT) continue;
-    if (al_probes_undecided(&search->again, index)) return false;
-    *a = search->again.answers[index++];
-  }
-  search->again_from = 0;
-  *search->view = search->before;
-  return true;
-}
-
 /* ---- the window, read ------------------------------------------------------------------------------------------- */
 
 static void ask_wide(al_slot_search *search) {
@@ -311,13 +232,13 @@ static void absent(al_slot_search *search, int slot) {
   if (search->is_narrow)
     ask_wide(search);
   else
-    (decides(search, slot) ? ask_again : end_of_row)(search, slot);
+    end_of_row(search, slot);
 }
 
 /* False: A[1] was asked for behind the window, and does not exist or is not known. */
 static bool has_first(al_slot_search *search) {
   if (!search->asks_first) return true;
-  bool is_there = *answer_at(search, 1) != AL_ANSWER_ABSENT;
+  bool is_there = search->probes.answers[first_index(search)] != AL_ANSWER_ABSENT;
   if (!is_there) absent(search, 1);
   return is_there && !al_probes_undecided(&search->probes, first_index(search));
 }
@@ -363,32 +284,20 @@ static void read_window(al_slot_search *search) {
   search_on(search);
 }
 
-/* False: there is nothing to read; the view, or the failed operation, tells why. */
-static bool is_answered(al_slot_search *search) {
-  if (search->again_from > 0) return believe(search);
-  bool is_lost = !search->probes.is_passive && al_op_lost_prober(search->op);
-  if (is_lost) search->view->state = AL_SEARCH_LOST;
-  return !is_lost;
-}
-
 al_search_state al_slot_search_poll(al_slot_search *search) {
   if (search->op->done || search->view->state != AL_SEARCH_PENDING) return search->view->state;
-  if (search->probes.pending > 0 || search->again.pending > 0) return AL_SEARCH_PENDING;
+  if (search->probes.pending > 0) return AL_SEARCH_PENDING;
   al_op_answered(search->op);
-  if (is_answered(search)) {
-    learn(search);
-    read_window(search);
-    if (is_past_narrow(search)) search->resource->memory->is_quiet = false;
+  if (!search->probes.is_passive && al_op_lost_prober(search->op)) {
+    search->view->state = AL_SEARCH_LOST;
+    return AL_SEARCH_LOST;
   }
+  learn(search);
+  read_window(search);
+  if (is_past_narrow(search)) search->resource->memory->is_quiet = false;
   return search->view->state;
 }
 
-void al_slot_search_cancel(al_slot_search *search) {
-  al_probes_cancel(&search->probes);
-  al_probes_cancel(&search->again);
-}
+void al_slot_search_cancel(al_slot_search *search) { al_probes_cancel(&search->probes); }
 
-void al_slot_search_free(al_slot_search *search) {
-  al_probes_free(&search->probes);
-  al_probes_free(&search->again);
-}
+void al_slot_search_free(al_slot_search *search) { al_probes_free(&search->probes); }

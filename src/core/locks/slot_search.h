@@ -11,10 +11,7 @@
  *
  * A slot that was claimed in vain is taken only if no other slot is free; among these, the one claimed longest ago
  * first. The last sixteen of them are remembered. The reason: a slot whose holder was robbed of its queue, and holds
- * it by its bolt alone (bolt.h), looks free for as long as it is held.
- *
- * Where the end of the row decides that there is nothing to wait for, the slot that ends it is asked for once more by
- * passive declare. Only that tells an absent slot from one whose node is down (see core/admin/slot_count.h). */
+ * it by its bolt alone (bolt.h), looks free for as long as it is held. */
 #ifndef AL_CORE_LOCKS_SLOT_SEARCH_H
 #define AL_CORE_LOCKS_SLOT_SEARCH_H
 
@@ -22,12 +19,10 @@
 
 #define AL_AVOIDED_MOST 16
 
-/* The slots that a semaphore object may take. What else is known of them is in its memory (memory.h). `highest` is the
- * object's own: a new object's first wide window shows slots that were added behind one that is down. */
+/* The slots that a semaphore object may take. What is known of them is in its memory (memory.h). */
 typedef struct al_slot_range {
   al_strategy strategy;
-  int most;    /* the highest slot that may be taken */
-  int highest; /* the highest slot seen, until it is certain that there are fewer */
+  int most; /* the highest slot that may be taken */
 } al_slot_range;
 
 typedef struct al_slot_search {
@@ -47,9 +42,6 @@ typedef struct al_slot_search {
   int spare;                                   /* the first slot of `avoided` that is free; 0 */
 
   al_search_result before; /* the view without this window */
-  int sure;                /* up to this slot of the window, *absent* comes from a passive declare */
-  al_probes again;         /* asks again for A, from slot `again_from` on, by passive declare; 0: does not */
-  int again_from;
 } al_slot_search;
 
 /* Begins, or begins again. The view is empty; the search fills it in. The links needed to ask must be open. */
