@@ -256,8 +256,8 @@ static int token_plan_make(lua_State *L) {
                         .target = -1};
   al_token_queues queues = {.permits = get_inspect(L, 2, "permits"), .marks = get_inspect(L, 2, "marks")};
   const char *name = luaL_checkstring(L, 3);
-  al_name_permits(queues.permits.queue, name);
-  al_name_permit_count(queues.marks.queue, name);
+  al_name(queues.permits.queue, AL_SUFFIX_PERMITS, name);
+  al_name(queues.marks.queue, AL_SUFFIX_MARKS, queues.permits.queue);
   al_code code = al_token_plan_make(&plan, &queues, name, words);
   lua_pushstring(L, ways[plan.way]);
   lua_setfield(L, 1, "way");
@@ -271,31 +271,53 @@ static int token_plan_make(lua_State *L) {
 
 // ---- name.h ---------------------------------------------------------------------------------------------------------
 
-#define NAME(function, ...)                                                                                  \
+#define NAME(function, argument)                                                                             \
   static int name_##function(lua_State *L) {                                                                 \
     char out[AL_NAME_SIZE];                                                                                  \
-    al_name_##function(out, luaL_checkstring(L, 1) __VA_ARGS__);                                             \
+    al_name_##function(out, luaL_checkstring(L, 1), argument);                                               \
     lua_pushstring(L, out);                                                                                  \
     return 1;                                                                                                \
   }
-#define COMMA ,
-#define PLAIN_NAME(function) NAME(function, )
-// clang-format off
-#define PLAIN_NAMES(X) \
-  X(admin) X(bell) X(permits) X(permit_count) X(marks) X(token_admin) X(mutex) X(mutex_bell) X(fast_mutex) X(bolt) \
-  X(readers) X(door) X(rw_bell) X(fence) X(mutex_fence) X(rw_fence) X(fence_maker) X(fence_unfinished)
-// clang-format on
-NAME(slot, COMMA(int) luaL_checknumber(L, 2))
-NAME(holder, COMMA(int) luaL_checknumber(L, 2))
-NAME(scratch, COMMA luaL_checkstring(L, 2))
-NAME(reader, COMMA luaL_checkstring(L, 2))
-PLAIN_NAMES(PLAIN_NAME)
+NAME(slot, (int)luaL_checknumber(L, 2))
+NAME(holder, (int)luaL_checknumber(L, 2))
+NAME(scratch, luaL_checkstring(L, 2))
+NAME(reader, luaL_checkstring(L, 2))
+
+// A function for each suffix, which it has as its upvalue.
+static int name_with_suffix(lua_State *L) {
+  char out[AL_NAME_SIZE];
+  al_name(out, (al_suffix)lua_tointeger(L, lua_upvalueindex(1)), luaL_checkstring(L, 1));
+  lua_pushstring(L, out);
+  return 1;
+}
+
+static const char *const suffixes[AL_SUFFIX_COUNT] = {[AL_SUFFIX_BELL] = "bell",
+                                                      [AL_SUFFIX_ADMIN] = "admin",
+                                                      [AL_SUFFIX_MUTEX] = "mutex",
+                                                      [AL_SUFFIX_MUTEX_BELL] = "mutex_bell",
+                                                      [AL_SUFFIX_FAST_MUTEX] = "fast_mutex",
+                                                      [AL_SUFFIX_DOOR] = "door",
+                                                      [AL_SUFFIX_READERS] = "readers",
+                                                      [AL_SUFFIX_RW_BELL] = "rw_bell",
+                                                      [AL_SUFFIX_PERMITS] = "permits",
+                                                      [AL_SUFFIX_TOKEN_ADMIN] = "token_admin",
+                                                      [AL_SUFFIX_MANY] = "many",
+                                                      [AL_SUFFIX_MANY_BELL] = "many_bell",
+                                                      [AL_SUFFIX_TOKEN_MANY] = "token_many",
+                                                      [AL_SUFFIX_TOKEN_MANY_BELL] = "token_many_bell",
+                                                      [AL_SUFFIX_FENCE] = "fence",
+                                                      [AL_SUFFIX_MUTEX_FENCE] = "mutex_fence",
+                                                      [AL_SUFFIX_RW_FENCE] = "rw_fence",
+                                                      [AL_SUFFIX_BOLT] = "bolt",
+                                                      [AL_SUFFIX_MARKS] = "marks",
+                                                      [AL_SUFFIX_FENCE_MAKER] = "fence_maker",
+                                                      [AL_SUFFIX_FENCE_UNFINISHED] = "fence_unfinished"};
 
 // queue_parse(queue) -> part, name, slot
 static int queue_parse(lua_State *L) {
   // In the order of al_queue_part.
   static const char *const parts[] = {"other", "slot", "holder", "bell", "admin", "mutex", "mutex_bell", "reader",
-                                      "door", "rw_bell", "permits", "permit_count", "token_admin", "fence",
+                                      "door", "rw_bell", "permits", "marks", "token_admin", "fence",
                                       "mutex_fence", "rw_fence", "fence_maker", "bolt", "scratch", "fast_mutex", "many",
                                       "many_bell"};
   char name[AL_NAME_SIZE];
@@ -342,7 +364,6 @@ static int codes_that_go_on(lua_State *L) {
 // ---- the module -----------------------------------------------------------------------------------------------------
 
 #define FUNCTION(function) {#function, function}
-#define NAMING(function) {#function, name_##function},
 
 int luaopen_deciders(lua_State *L) {
   static const luaL_Reg functions[] = {
@@ -354,10 +375,18 @@ int luaopen_deciders(lua_State *L) {
       FUNCTION(patience_leave),   FUNCTION(patience_next_search), FUNCTION(patience_is_over),
       FUNCTION(slot_plan_plan),   FUNCTION(token_plan_make),      FUNCTION(queue_parse),
       FUNCTION(ids_add),          FUNCTION(codes_that_go_on),     {NULL, NULL}};
-  static const luaL_Reg names[] = {NAMING(slot) NAMING(holder) NAMING(scratch) NAMING(reader)
-                                       PLAIN_NAMES(NAMING){NULL, NULL}};
+  static const luaL_Reg names[] = {{"slot", name_slot},
+                                   {"holder", name_holder},
+                                   {"scratch", name_scratch},
+                                   {"reader", name_reader},
+                                   {NULL, NULL}};
   module(L, functions);
   module(L, names);
+  for (int suffix = 0; suffix < AL_SUFFIX_COUNT; suffix++) {
+    lua_pushinteger(L, suffix);
+    lua_pushcclosure(L, name_with_suffix, 1);
+    lua_setfield(L, -2, suffixes[suffix]);
+  }
   lua_setfield(L, -2, "names");
   set(L, lua_gettop(L), "lock_name_max", AL_LOCK_NAME_MAX);
   set(L, lua_gettop(L), "suffix_max", AL_SUFFIX_MAX);

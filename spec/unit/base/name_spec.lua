@@ -48,9 +48,12 @@ describe("the name of", function ()
     { "a semaphore's bell", "bell", "images", is = "images-bell" },
     { "a barrier's queue", "scratch", "images", TICKET, is = "images-scratch-0123456789abcdef" },
     { "the permits", "permits", "images", is = "images.semaphore" },
-    { "the marks", "permit_count", "images", is = "images.semaphore-count" },
     { "the marks, of the permits' queue", "marks", "images.semaphore", is = "images.semaphore-count" },
     { "the permits' administration's mutex", "token_admin", "images", is = "images-tokenadmin" },
+    { "who takes several slots", "many", "images", is = "images-many" },
+    { "the bell of those", "many_bell", "images", is = "images-manybell" },
+    { "who takes several permits", "token_many", "images", is = "images-tokenmany" },
+    { "the bell of these", "token_many_bell", "images", is = "images-tokenmanybell" },
     { "a mutex", "mutex", "images", is = "images-mutex" },
     { "a mutex's bell", "mutex_bell", "images", is = "images-mutexbell" },
     { "a fast mutex", "fast_mutex", "images", is = "images-fastmutex" },
@@ -101,10 +104,13 @@ local function queues(name)
   for _, ticket in ipairs{ TICKET, ("a"):rep(16), ("b"):rep(16), ("1"):rep(16) } do
     for _, part in ipairs{ "scratch", "reader" } do add(part, names[part](name, ticket)) end
   end
-  for _, part in ipairs{ "admin", "token_admin", "mutex", "door" } do add_exclusive(part, names[part](name)) end
-  for _, part in ipairs{ "bell", "mutex_bell", "rw_bell", "permits", "permit_count", "fast_mutex" } do
+  for _, part in ipairs{ "admin", "token_admin", "mutex", "door", "many" } do add_exclusive(part, names[part](name)) end
+  for _, part in ipairs{ "bell", "mutex_bell", "rw_bell", "permits", "fast_mutex", "many_bell" } do
     add(part, names[part](name))
   end
+  add("marks", names.marks(names.permits(name)))
+  add_exclusive("many", names.token_many(name))
+  add("many_bell", names.token_many_bell(name))
   for _, part in ipairs{ "fence", "mutex_fence", "rw_fence" } do
     add(part, names[part](name))
     add("fence_maker", names.fence_maker(names[part](name)))

@@ -51,30 +51,30 @@ static void forgetting(al_op *op) {
     return;
   }
   op->session->fencer->used_at = op->session->now;
-  al_name_fence_unfinished(unfinished, self->fence);
+  al_name(unfinished, AL_SUFFIX_FENCE_UNFINISHED, self->fence);
   al_op_ask(op);
   al_channel_delete(self->channel, self->fence);
   al_channel_delete(self->channel, unfinished);
 }
 
-static al_op *forget(al_session *session, const char *name, void fence_of(char[AL_NAME_SIZE], const char *)) {
+static al_op *forget(al_session *session, const char *name, al_suffix fence) {
   AL_TURN(session);
   forgetter *self = (forgetter *)al_op_new(session, sizeof *self);
   if (!self) return NULL;
-  fence_of(self->fence, name);
+  al_name(self->fence, fence, name);
   self->op.stop = stop;
   al_fencer_forget(&session->fencer->fence);
   return al_op_start(&self->op, forgetting, AL_NEVER);
 }
 
 al_op *al_mutex_forget_fence(al_session *session, const char *name) {
-  return forget(session, name, al_name_mutex_fence);
+  return forget(session, name, AL_SUFFIX_MUTEX_FENCE);
 }
 
 al_op *al_rwlock_forget_fence(al_session *session, const char *name) {
-  return forget(session, name, al_name_rw_fence);
+  return forget(session, name, AL_SUFFIX_RW_FENCE);
 }
 
 al_op *al_admin_forget_fence(al_session *session, const char *name) {
-  return forget(session, name, al_name_fence);
+  return forget(session, name, AL_SUFFIX_FENCE);
 }

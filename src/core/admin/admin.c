@@ -164,7 +164,7 @@ __attribute__((format(printf, 3, 4))) static void leave_with(admin *self, al_cod
 
 static void queue_name(const admin *self, int slot, char out[AL_NAME_SIZE]) {
   if (slot == BELL)
-    al_name_bell(out, self->name);
+    al_name(out, AL_SUFFIX_BELL, self->name);
   else
     al_name_slot(out, self->name, slot);
 }
@@ -409,7 +409,7 @@ static void wanting_links(al_op *op) {
   if (!al_probing_needs(op, AL_PROBE_AUTO)) return;
   char queue[AL_NAME_SIZE];
   op->step = taking_mutex;
-  al_name_admin(queue, self->name);
+  al_name(queue, AL_SUFFIX_ADMIN, self->name);
   al_admin_mutex_begin(&self->mutex, op, self->name, queue);
 }
 
@@ -423,7 +423,7 @@ static al_op *admin_begin(al_session *session, al_action action, const char *nam
   al_admin_options_init(&self->options);
   if (options) self->options = *options;
   snprintf(self->name, sizeof self->name, "%s", name);
-  al_name_fence(self->fence, name);
+  al_name(self->fence, AL_SUFFIX_FENCE, name);
   self->change = (al_slot_plan){.action = action,
                                 .amount = amount,
                                 .overshoot = self->options.overshoot,

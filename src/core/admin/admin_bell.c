@@ -9,7 +9,7 @@
 void al_admin_bell_find(al_admin_bell *bell, al_op *op, const char *name) {
   char queue[AL_NAME_SIZE];
   bell->op = op;
-  al_name_bell(queue, name);
+  al_name(queue, AL_SUFFIX_BELL, name);
   al_inspect_begin(&bell->inspect, op, queue);
 }
 

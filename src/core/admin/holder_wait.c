@@ -17,11 +17,11 @@ static void holder_name(const void *context, size_t index, char out[AL_NAME_SIZE
   else if (holders->held == AL_HELD_SLOTS)
     al_name_holder(out, holders->name, holders->slots[index]);
   else if (holders->held == AL_HELD_MUTEX)
-    al_name_mutex(out, holders->name);
+    al_name(out, AL_SUFFIX_MUTEX, holders->name);
   else if (holders->held == AL_HELD_DOOR)
-    al_name_door(out, holders->name);
+    al_name(out, AL_SUFFIX_DOOR, holders->name);
   else
-    al_name_readers(out, holders->name);
+    al_name(out, AL_SUFFIX_READERS, holders->name);
 }
 
 /* The words that differ. */

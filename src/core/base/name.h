@@ -25,46 +25,39 @@
 #define AL_SUFFIX_MAX (9 + AL_TICKET_SIZE - 1)
 #define AL_LOCK_NAME_MAX (AL_NAME_SIZE - 1 - AL_SUFFIX_MAX)
 
+/* What stands behind a lock's name N in the names of its queues, or behind the name of a queue Q beside which another
+ * one stands. */
+typedef enum al_suffix {
+  AL_SUFFIX_BELL,        /* a semaphore's doorbell: N-bell */
+  AL_SUFFIX_ADMIN,       /* N-admin */
+  AL_SUFFIX_MUTEX,       /* N-mutex */
+  AL_SUFFIX_MUTEX_BELL,  /* N-mutexbell. N-mutex-bell would be the bell of a semaphore called N-mutex */
+  AL_SUFFIX_FAST_MUTEX,  /* N-fastmutex */
+  AL_SUFFIX_DOOR,        /* N-writer */
+  AL_SUFFIX_READERS,     /* N-readers: no queue, but the routing key of every reader's binding (message.h) */
+  AL_SUFFIX_RW_BELL,     /* N-rwbell */
+  AL_SUFFIX_PERMITS,     /* N.semaphore: other software uses this name, too */
+  AL_SUFFIX_TOKEN_ADMIN, /* N-tokenadmin */
+  AL_SUFFIX_MANY,        /* the queue of a client that takes several slots at once (gather.h), and its bell */
+  AL_SUFFIX_MANY_BELL,
+  AL_SUFFIX_TOKEN_MANY, /* the same for permits */
+  AL_SUFFIX_TOKEN_MANY_BELL,
+  AL_SUFFIX_FENCE, /* a semaphore's fence: N-fence */
+  AL_SUFFIX_MUTEX_FENCE,
+  AL_SUFFIX_RW_FENCE,
+  AL_SUFFIX_BESIDE,                  /* from here on: behind the name of a queue Q */
+  AL_SUFFIX_BOLT = AL_SUFFIX_BESIDE, /* Q-bolt, beside the exclusive queue Q */
+  AL_SUFFIX_MARKS,                   /* Q-count, beside the permits */
+  AL_SUFFIX_FENCE_MAKER,             /* Q-maker: its holder makes the fence Q */
+  AL_SUFFIX_FENCE_UNFINISHED,        /* Q-unfinished: the fence Q has no message yet */
+  AL_SUFFIX_COUNT
+} al_suffix;
+
+void al_name(char out[AL_NAME_SIZE], al_suffix suffix, const char *name);
+
 void al_name_slot(char out[AL_NAME_SIZE], const char *name, int slot);   /* A[slot]: N-3-A */
 void al_name_holder(char out[AL_NAME_SIZE], const char *name, int slot); /* B[slot]: N-3-B */
-void al_name_admin(char out[AL_NAME_SIZE], const char *name);            /* N-admin */
-void al_name_bell(char out[AL_NAME_SIZE], const char *name); /* the semaphore's doorbell: N-bell */
-void al_name_scratch(char out[AL_NAME_SIZE], const char *name, const char *ticket);
-
-/* The permits: N.semaphore. Other software uses this name, too. */
-void al_name_permits(char out[AL_NAME_SIZE], const char *name);
-/* The marks: N.semaphore-count. */
-void al_name_permit_count(char out[AL_NAME_SIZE], const char *name);
-/* The marks as well, but made from the name of the permits' queue, N.semaphore. */
-void al_name_marks(char out[AL_NAME_SIZE], const char *permits);
-void al_name_token_admin(char out[AL_NAME_SIZE], const char *name); /* N-tokenadmin */
-
-void al_name_mutex(char out[AL_NAME_SIZE], const char *name); /* N-mutex */
-/* N-mutexbell. It is not N-mutex-bell, which is the bell of a semaphore called N-mutex. */
-void al_name_mutex_bell(char out[AL_NAME_SIZE], const char *name);
-
-void al_name_fast_mutex(char out[AL_NAME_SIZE], const char *name); /* N-fastmutex */
-
-/* The queues of a client that takes several at once (gather.h): N-many or N-tokenmany, and the bell of each. */
-void al_name_many(char out[AL_NAME_SIZE], const char *name);
-void al_name_many_bell(char out[AL_NAME_SIZE], const char *name);
-void al_name_token_many(char out[AL_NAME_SIZE], const char *name);
-void al_name_token_many_bell(char out[AL_NAME_SIZE], const char *name);
-
-void al_name_bolt(char out[AL_NAME_SIZE], const char *queue); /* Q-bolt, beside the exclusive queue Q */
-
 void al_name_reader(char out[AL_NAME_SIZE], const char *name, const char *ticket);
-/* N-readers: the routing key with which the queue of every reader is bound to AL_READERS_EXCHANGE (message.h). */
-void al_name_readers(char out[AL_NAME_SIZE], const char *name);
-void al_name_door(char out[AL_NAME_SIZE], const char *name);    /* N-writer */
-void al_name_rw_bell(char out[AL_NAME_SIZE], const char *name); /* N-rwbell */
-
-void al_name_fence(char out[AL_NAME_SIZE], const char *name);       /* of a semaphore: N-fence */
-void al_name_mutex_fence(char out[AL_NAME_SIZE], const char *name); /* N-mutexfence */
-void al_name_rw_fence(char out[AL_NAME_SIZE], const char *name);    /* N-rwfence */
-void al_name_fence_maker(char out[AL_NAME_SIZE],
-                         const char *fence); /* F-maker: its holder makes the fence F */
-void al_name_fence_unfinished(char out[AL_NAME_SIZE],
-                              const char *fence); /* F-unfinished: F has no message yet */
+void al_name_scratch(char out[AL_NAME_SIZE], const char *name, const char *ticket);
 
 #endif

@@ -9,7 +9,7 @@ static void bolt_name(const void *context, size_t index, char out[AL_NAME_SIZE])
   const al_bolt_check *bolts = context;
   char queue[AL_NAME_SIZE];
   bolts->name(bolts->context, index, queue);
-  al_name_bolt(out, queue);
+  al_name(out, AL_SUFFIX_BOLT, queue);
 }
 
 void al_bolt_check_begin(al_bolt_check *bolts, al_op *op, al_answer *answers, size_t count,

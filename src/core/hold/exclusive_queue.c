@@ -357,7 +357,7 @@ static const al_claim_kind exclusive_kind = {.release = exclusive_release,
 static void plan_bolt(al_exclusive *own, const al_exclusive_plan *plan) {
   char bolt[AL_NAME_SIZE];
   if (plan->key && !plan->door) return;
-  al_name_bolt(bolt, plan->door ? plan->door : plan->queue);
+  al_name(bolt, AL_SUFFIX_BOLT, plan->door ? plan->door : plan->queue);
   if (!al_bolt_is_needed(own->claim.session, bolt)) return;
   memcpy(plan->door ? own->door_bolt : own->bolt, bolt, sizeof bolt);
 }

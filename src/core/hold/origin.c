@@ -69,7 +69,7 @@ static void ask(al_origin *origin) {
   if (!origin->channel) return;
   origin->state = AL_ORIGIN_ASKED;
   origin->asked_at = origin->session->now;
-  al_name_marks(marks, origin->queue);
+  al_name(marks, AL_SUFFIX_MARKS, origin->queue);
   al_channel_declare_passive(origin->channel, marks);
 }
 

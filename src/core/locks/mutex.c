@@ -87,9 +87,9 @@ al_mutex *al_mutex_new(al_session *session, const char *name, const al_lock_opti
   if (!mutex) return NULL;
   al_lock_options given = options ? *options : (al_lock_options){8, AL_PROBE_AUTO, false};
   al_resource_init(&mutex->resource, session, name, given.max_attempts, given.probing);
-  if (given.fenced) al_name_mutex_fence(mutex->resource.fence, name);
-  al_name_mutex(mutex->queue, name);
-  al_name_mutex_bell(mutex->resource.bell, name);
+  if (given.fenced) al_name(mutex->resource.fence, AL_SUFFIX_MUTEX_FENCE, name);
+  al_name(mutex->queue, AL_SUFFIX_MUTEX, name);
+  al_name(mutex->resource.bell, AL_SUFFIX_MUTEX_BELL, name);
   mutex->what = "mutex";
   return mutex;
 }

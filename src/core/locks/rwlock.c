@@ -9,7 +9,7 @@
 
 void al_rw_door_name(const void *acquire, size_t index, char out[AL_NAME_SIZE]) {
   (void)index;
-  al_name_door(out, ((const al_acquire *)acquire)->resource->name);
+  al_name(out, AL_SUFFIX_DOOR, ((const al_acquire *)acquire)->resource->name);
 }
 
 static bool is_ours(const al_exclusive *own) {
@@ -23,8 +23,8 @@ bool al_rw_may_enter(al_acquire *self) {
   const char *name = self->resource->name;
   char key[AL_NAME_SIZE], door[AL_NAME_SIZE];
   if (session->is_shared) return true;
-  al_name_readers(key, name);
-  al_name_door(door, name);
+  al_name(key, AL_SUFFIX_READERS, name);
+  al_name(door, AL_SUFFIX_DOOR, name);
   if (is_ours(al_exclusive_find(session, door)) || is_ours(al_exclusive_find_bound(session, key)))
     al_op_fail(&self->op, AL_DEADLOCK, AL_RW_DEADLOCK, name);
   return !self->op.done;
@@ -57,8 +57,8 @@ al_exclusive *al_rw_claim_reader(al_op *op, const char *name, const char *door) 
   char ticket[AL_TICKET_SIZE], queue[AL_NAME_SIZE], key[AL_NAME_SIZE], told[AL_NAME_SIZE];
   al_session_ticket(op->session, ticket);
   al_name_reader(queue, name, ticket);
-  al_name_readers(key, name);
-  al_name_door(told, name);
+  al_name(key, AL_SUFFIX_READERS, name);
+  al_name(told, AL_SUFFIX_DOOR, name);
   return al_exclusive_begin(
       op, &(al_exclusive_plan){.queue = queue, .ticket = ticket, .key = key, .door = door, .wakes = told});
 }
@@ -70,8 +70,8 @@ al_rwlock *al_rwlock_new(al_session *session, const char *name, const al_lock_op
   if (!rwlock) return NULL;
   al_lock_options given = options ? *options : (al_lock_options){8, AL_PROBE_AUTO, false};
   al_resource_init(&rwlock->resource, session, name, given.max_attempts, given.probing);
-  if (given.fenced) al_name_rw_fence(rwlock->resource.fence, name);
-  al_name_rw_bell(rwlock->resource.bell, name);
+  if (given.fenced) al_name(rwlock->resource.fence, AL_SUFFIX_RW_FENCE, name);
+  al_name(rwlock->resource.bell, AL_SUFFIX_RW_BELL, name);
   return rwlock;
 }
 

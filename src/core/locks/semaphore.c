@@ -133,8 +133,8 @@ static al_op *enter_gate(void *from, const al_acquire_options *how) {
   const al_resource *resource = &((const al_semaphore *)from)->resource;
   al_lock_options options = {resource->max_attempts, resource->probing, false};
   char queue[AL_NAME_SIZE], bell[AL_NAME_SIZE];
-  al_name_many(queue, resource->name);
-  al_name_many_bell(bell, resource->name);
+  al_name(queue, AL_SUFFIX_MANY, resource->name);
+  al_name(bell, AL_SUFFIX_MANY_BELL, resource->name);
   return al_gate_enter(resource->session, resource->name, &options, queue, bell, how);
 }
 
@@ -163,9 +163,9 @@ al_semaphore *al_semaphore_new(al_session *session, const char *name, const al_s
   if (!semaphore) return NULL;
   al_resource_init(&semaphore->resource, session, name, given.max_attempts, given.probing);
   al_resource_share_memory(&semaphore->resource);
-  al_name_bell(semaphore->resource.bell, name);
+  al_name(semaphore->resource.bell, AL_SUFFIX_BELL, name);
   semaphore->resource.is_silent = given.silent;
-  if (given.fenced) al_name_fence(semaphore->resource.fence, name);
+  if (given.fenced) al_name(semaphore->resource.fence, AL_SUFFIX_FENCE, name);
   semaphore->range.strategy = given.strategy;
   semaphore->range.most = given.most > 0 ? given.most : AL_SLOTS_MAX;
   return semaphore;

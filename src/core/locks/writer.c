@@ -132,7 +132,7 @@ static void wait_for_readers(al_op *op) {
 static void readers_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
   const al_acquire *self = context;
   if (index == READERS)
-    al_name_readers(out, self->resource->name);
+    al_name(out, AL_SUFFIX_READERS, self->resource->name);
   else
     al_name_scratch(out, self->resource->name, self->own->claim.ticket);
 }

@@ -88,7 +88,7 @@ static void enter(al_fence_maker *maker) {
   char queue[AL_NAME_SIZE];
   al_channel *channel = begin(maker, entering);
   if (!channel) return;
-  al_name_fence_maker(queue, maker->fence);
+  al_name(queue, AL_SUFFIX_FENCE_MAKER, maker->fence);
   al_declare_scratch(channel, queue);
 }
 
@@ -96,7 +96,7 @@ static void doubt(al_fence_maker *maker) {
   char queue[AL_NAME_SIZE];
   al_channel *channel = begin(maker, doubting);
   if (!channel) return;
-  al_name_fence_maker(queue, maker->fence);
+  al_name(queue, AL_SUFFIX_FENCE_MAKER, maker->fence);
   al_channel_declare_passive(channel, queue);
 }
 
@@ -116,7 +116,7 @@ static void ask(al_fence_maker *maker) {
   char queue[AL_NAME_SIZE];
   al_channel *channel = begin(maker, asking);
   if (!channel) return;
-  al_name_fence_unfinished(queue, maker->fence);
+  al_name(queue, AL_SUFFIX_FENCE_UNFINISHED, maker->fence);
   al_channel_declare_passive(channel, queue);
 }
 
@@ -154,8 +154,8 @@ static void make(al_fence_maker *maker) {
   amqp_confirm_select_t select = {0};
   al_channel *channel = begin(maker, still_alone);
   if (!channel) return;
-  al_name_fence_maker(queue, maker->fence);
-  al_name_fence_unfinished(unfinished, maker->fence);
+  al_name(queue, AL_SUFFIX_FENCE_MAKER, maker->fence);
+  al_name(unfinished, AL_SUFFIX_FENCE_UNFINISHED, maker->fence);
   al_declare_scratch(channel, queue);
   al_declare_unfinished(channel, unfinished);
   al_declare_fence(channel, maker->fence);
@@ -174,7 +174,7 @@ static void finish(al_fence_maker *maker) {
   char queue[AL_NAME_SIZE];
   al_channel *channel = begin(maker, finishing);
   if (!channel) return;
-  al_name_fence_unfinished(queue, maker->fence);
+  al_name(queue, AL_SUFFIX_FENCE_UNFINISHED, maker->fence);
   al_channel_delete(channel, queue);
 }
 

@@ -31,8 +31,8 @@ al_fast_mutex *al_fast_mutex_new(al_session *session, const char *name) {
   al_fast_mutex *mutex = al_takeable_new(session, &kind, sizeof *mutex, name);
   if (!mutex) return NULL;
   mutex->from.source = AL_FROM_FAST_MUTEX;
-  al_name_fast_mutex(mutex->from.queue, name);
-  al_name_mutex(mutex->from.rival, name);
+  al_name(mutex->from.queue, AL_SUFFIX_FAST_MUTEX, name);
+  al_name(mutex->from.rival, AL_SUFFIX_MUTEX, name);
   return mutex;
 }
 

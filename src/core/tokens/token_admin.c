@@ -142,7 +142,7 @@ static void wanting_links(al_op *op) {
   if (!al_op_needs(op, &op->session->holder)) return;
   if (publishes && !al_op_needs(op, op->session->prober)) return;
   op->step = taking_mutex;
-  al_name_token_admin(queue, work->name);
+  al_name(queue, AL_SUFFIX_TOKEN_ADMIN, work->name);
   al_admin_mutex_begin(&work->mutex, op, work->name, queue);
 }
 

@@ -10,12 +10,12 @@
 #include "core/session/turn.h"
 
 void al_token_queues_begin(al_token_queues *queues, al_op *op, const char *name) {
-  char queue[AL_NAME_SIZE];
+  char permits[AL_NAME_SIZE], marks[AL_NAME_SIZE];
   queues->op = op;
-  al_name_permits(queue, name);
-  al_inspect_begin(&queues->permits, op, queue);
-  al_name_permit_count(queue, name);
-  if (!op->done) al_inspect_begin(&queues->marks, op, queue);
+  al_name(permits, AL_SUFFIX_PERMITS, name);
+  al_name(marks, AL_SUFFIX_MARKS, permits);
+  al_inspect_begin(&queues->permits, op, permits);
+  if (!op->done) al_inspect_begin(&queues->marks, op, marks);
 }
 
 bool al_token_queues_poll(al_token_queues *queues) {

@@ -47,8 +47,8 @@ static bool is_holder(const void *from) {
 static al_op *enter_gate(void *from, const al_acquire_options *how) {
   const al_takeable *permits = from;
   char queue[AL_NAME_SIZE], bell[AL_NAME_SIZE];
-  al_name_token_many(queue, permits->name);
-  al_name_token_many_bell(bell, permits->name);
+  al_name(queue, AL_SUFFIX_TOKEN_MANY, permits->name);
+  al_name(bell, AL_SUFFIX_TOKEN_MANY_BELL, permits->name);
   return al_gate_enter(permits->session, permits->name, NULL, queue, bell, how);
 }
 
@@ -76,7 +76,7 @@ al_token_semaphore *al_token_semaphore_new(al_session *session, const char *name
   al_takeable *from = &semaphore->from;
   from->is_fenced = options && options->fenced;
   from->source = from->is_fenced || (options && options->quorum) ? AL_FROM_QUORUM : AL_FROM_CLASSIC;
-  al_name_permits(from->queue, name);
+  al_name(from->queue, AL_SUFFIX_PERMITS, name);
   return semaphore;
 }
 
