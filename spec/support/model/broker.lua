@@ -241,10 +241,7 @@ end
 
 -- The queues that a message is routed to by a node whose view is of this time.
 local function route(self, message, time)
-  if message.exchange == "" then
-    local found = named(self, message.routing_key, time)
-    return found[1] and found[1].trouble == "returned" and NOWHERE or found
-  end
+  if message.exchange == "" then return named(self, message.routing_key, time) end
   local found, has = {}, {}
   local exchange = self.exchanges[message.exchange]
   if not exchange then error("the model broker knows no publish to an exchange that is not there", 0) end

@@ -232,7 +232,7 @@ local function refuse(self, frame, why)
   self:fail(code, text:format(why:find "exchange" and frame.exchange or frame.queue), frame)
 end
 
-local function is_down(queue) return queue.trouble == "refused" or queue.trouble == "returned" end
+local function is_down(queue) return queue.trouble == "refused" end
 
 local function is_foreign(self, queue) return queue.owner and queue.owner ~= self.connection end
 

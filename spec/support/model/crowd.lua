@@ -631,9 +631,9 @@ end
 
 -- The node of a slot's queue is down for a while: the slot exists, but can be neither acquired nor deleted.
 troubles["slot down"] = function (self)
-  local name, how = self.kind:slot_queue(), self.random:pick{ "refused", "returned" }
+  local name = self.kind:slot_queue()
   for_a_while(self, function (broker, is_down)
-    broker:trouble(name, is_down and how or nil)
+    broker:trouble(name, is_down and "refused" or nil)
     self.watch:note()
   end)
 end
