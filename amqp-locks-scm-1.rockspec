@@ -47,7 +47,6 @@ build = {
         "src/core/base/field.c",
         "src/core/base/ids.c",
         "src/core/base/name.c",
-        "src/core/base/queue_name.c",
         "src/core/base/random.c",
         "src/core/base/text.c",
         "src/core/base/url.c",
