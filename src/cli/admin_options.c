@@ -10,10 +10,7 @@
 #include "cli/exits.h"
 #include "cli/report.h"
 
-#define GIVEN_MOST 64
 #define INTERVAL_LEAST (AL_SECOND / 10) /* answers of the management API cost the broker much */
-
-static const cli_program program = {.name = "amqp-lock-admin", .bit = CLI_ADMIN, .mixes = true};
 
 static const admin_verb verbs[] = {
     {ADMIN_CREATE, "create", "NAME N", 2, 2, 1, "create a semaphore of N slots, or with -P of N permits",
@@ -63,12 +60,84 @@ static const admin_verb verbs[] = {
 };
 #define VERBS (sizeof verbs / sizeof *verbs)
 
-typedef struct reading {
-  admin_options *options;
-  const cli_option *given[GIVEN_MOST];
-  size_t count;
-  bool has_help, has_version;
-} reading;
+/* ---- the table of options --------------------------------------------------------------------------------------- */
+
+static void take_lock(void *options, const cli_option *option, char *value) {
+  admin_options *given = options;
+  admin_lock lock = (admin_lock)option->least;
+  (void)value;
+  if (given->lock != ADMIN_SEMAPHORE && given->lock != lock)
+    cli_usage_error("options -P, -m, -r and -W name different locks: give one of them");
+  given->lock = lock;
+}
+
+static void take_interval(void *options, const cli_option *option, char *value) {
+  cli_take_seconds(options, option, value);
+  if (((admin_options *)options)->interval < INTERVAL_LEAST)
+    cli_usage_error("option --interval takes at least 0.1 seconds");
+}
+
+/* The address of the management API. One without a path gets the path that RabbitMQ serves it at. */
+static void take_api(void *options, const cli_option *option, char *value) {
+  char **api = (char **)((char *)options + option->at);
+  char *given = cli_value_secret(value), *host = strstr(given, "://");
+  size_t length = strlen(given);
+  while (length > 0 && given[length - 1] == '/') given[--length] = '\0';
+  bool has_path = host && strchr(host + strlen("://"), '/');
+  free(*api);
+  if (asprintf(api, "%s%s", given, host && !has_path ? "/api" : "") < 0) cli_fail_no_memory();
+  free(given);
+}
+
+/* The verbs that ask the broker themselves. */
+#define OF_BROKER "create add remove resize destroy repair slots status revoke forget-fence watch"
+#define AT(field) .at = offsetof(admin_options, field)
+#define FLAG(field) .take = cli_take_flag, AT(field)
+#define LOCK(lock) .take = take_lock, .least = (lock)
+
+// clang-format off
+static const cli_option rows[] = {
+  {"permits", 'P', .help = "NAME is a token semaphore, N are permits", LOCK(ADMIN_PERMITS),
+   .verbs = "create add remove resize destroy repair slots status watch",
+   .group = "Which lock (without: the semaphore NAME)"},
+  {"mutex", 'm', .help = "the mutex NAME", LOCK(ADMIN_MUTEX), .verbs = "revoke forget-fence"},
+  {"read", 'r', .help = "the readers-writer lock NAME; revoke: its readers", LOCK(ADMIN_READERS),
+   .verbs = "revoke forget-fence"},
+  {"write", 'W', .help = "the readers-writer lock NAME; revoke: its writer", LOCK(ADMIN_WRITER),
+   .verbs = "revoke forget-fence"},
+
+  {"quorum", .help = "create quorum queues; repair -P: they are quorum queues", FLAG(quorum), .group = "How",
+   .verbs = "create add resize repair"},
+  {"wait", 0, "S", "wait for holders to release, for at most S seconds", cli_take_seconds, AT(wait),
+   .verbs = "add remove resize destroy repair revoke"},
+  {"revoke", .help = "ask the holders of removed slots to release", FLAG(revoke), .verbs = "remove resize destroy"},
+  {"fence", .help = "make, or mend, the fence; destroy: delete it, too", FLAG(fence),
+   .verbs = "create resize repair destroy"},
+  {"timeout", 'w', "S", "seconds for the action, and for another administrator (30)", cli_take_seconds, AT(timeout),
+   .verbs = "create add remove resize destroy repair slots status"},
+  {"timeout", 'w', "S", "seconds for the answers of one table (10)", cli_take_seconds, AT(timeout), .verbs = "top"},
+  {"interval", 0, "S", "seconds between two tables (2)", take_interval, AT(interval), .verbs = "top"},
+  {"once", .help = "print one table and end", FLAG(once), .verbs = "top"},
+
+  {"json", .help = "the input is JSON of the management API", FLAG(json), .group = "Input and output",
+   .verbs = "ls holders"},
+  {"json", .help = "print JSON, an object a line", FLAG(json),
+   .verbs = "create add remove resize repair slots status watch top"},
+  {"json-output", .help = "print JSON, an object a line", FLAG(json_output),
+   .verbs = "ls create add remove resize repair slots status watch top"},
+  {"lock", 0, "NAME", "show locks of this name only", cli_take_text, AT(only), .verbs = "ls holders top"},
+  {"api", 0, "URL", "the management API (http://localhost:15672/api)", take_api, AT(api), .verbs = "holders top"},
+
+  CLI_BROKER_OPTIONS(admin_options, OF_BROKER),
+
+  CLI_TELLING,
+  {"version", 'V', .help = "print the version", FLAG(has_version)},
+  {"help", 'h', .help = "print this", FLAG(has_help)},
+  {0},
+};
+// clang-format on
+
+static const cli_program program = {.name = "amqp-lock-admin", .options = rows, .mixes = true};
 
 /* ---- --help ----------------------------------------------------------------------------------------------------- */
 
@@ -104,113 +173,10 @@ static _Noreturn void print_verb_help(const admin_verb *verb) {
   cli_finish(0);
 }
 
-/* ---- options ---------------------------------------------------------------------------------------------------- */
+/* ---- what fits together ----------------------------------------------------------------------------------------- */
 
-static void take_lock(admin_options *options, admin_lock lock) {
-  if (options->lock != ADMIN_SEMAPHORE && options->lock != lock)
-    cli_usage_error("options -P, -m, -r and -W name different locks: give one of them");
-  options->lock = lock;
-}
-
-static bool take_how(admin_options *options, const cli_option *option, char *value) {
-  switch (option->id) {
-    case CLI_PERMIT:
-      take_lock(options, ADMIN_PERMITS);
-      return true;
-    case CLI_MUTEX:
-      take_lock(options, ADMIN_MUTEX);
-      return true;
-    case CLI_READ:
-      take_lock(options, ADMIN_READERS);
-      return true;
-    case CLI_WRITE:
-      take_lock(options, ADMIN_WRITER);
-      return true;
-    case CLI_QUORUM:
-      return options->quorum = true;
-    case CLI_REVOKE:
-      return options->revoke = true;
-    case CLI_FENCE:
-      return options->fence = true;
-    case CLI_WAIT:
-      options->wait = cli_value_seconds(option, value);
-      return true;
-    case CLI_TIMEOUT:
-      options->timeout = cli_value_seconds(option, value);
-      return true;
-    case CLI_ONCE:
-      return options->once = true;
-    case CLI_INTERVAL:
-      options->interval = cli_value_seconds(option, value);
-      if (options->interval < INTERVAL_LEAST) cli_usage_error("option --interval takes at least 0.1 seconds");
-      return true;
-    default:
-      return false;
-  }
-}
-
-/* The address of the management API. One without a path gets the path that RabbitMQ serves it at. */
-static void take_api(admin_options *options, char *value) {
-  char *given = cli_value_secret(value), *host = strstr(given, "://");
-  size_t length = strlen(given);
-  while (length > 0 && given[length - 1] == '/') given[--length] = '\0';
-  bool has_path = host && strchr(host + strlen("://"), '/');
-  free(options->api);
-  if (asprintf(&options->api, "%s%s", given, host && !has_path ? "/api" : "") < 0) cli_fail_no_memory();
-  free(given);
-}
-
-static void take_telling(reading *read, const cli_option *option, char *value) {
-  switch (option->id) {
-    case CLI_JSON:
-      read->options->json = true;
-      break;
-    case CLI_JSON_OUTPUT:
-      read->options->json_output = true;
-      break;
-    case CLI_LOCK_NAME:
-      read->options->only = value;
-      break;
-    case CLI_API:
-      take_api(read->options, value);
-      break;
-    case CLI_VERBOSE:
-      cli_report_level(CLI_LEVEL_PROGRESS);
-      break;
-    case CLI_QUIET:
-      cli_report_level(CLI_LEVEL_ERRORS);
-      break;
-    case CLI_HELP:
-      read->has_help = true;
-      break;
-    default:
-      read->has_version = true;
-      break;
-  }
-}
-
-static void take(void *context, const cli_option *option, char *value) {
-  reading *read = context;
-  if (read->count < GIVEN_MOST) read->given[read->count++] = option;
-  if (take_how(read->options, option, value) || cli_broker_option(&read->options->broker, option, value))
-    return;
-  take_telling(read, option, value);
-}
-
-/* An option may stand in the table twice, with other words for other verbs. */
-static bool fits(const cli_option *option, const char *verb) {
-  for (const cli_option *other = cli_options_all; other->id; other++)
-    if (other->id == option->id && (other->programs & CLI_ADMIN) && cli_option_has_verb(other, verb))
-      return true;
-  return false;
-}
-
-static void check_options(const reading *read, const admin_verb *verb) {
-  const admin_options *options = read->options;
-  char words[64];
-  for (size_t i = 0; i < read->count; i++)
-    if (!fits(read->given[i], verb->name))
-      cli_usage_error("option %s is not for \"%s\"", cli_option_words(read->given[i], words), verb->name);
+static void check_options(const admin_options *options, const admin_verb *verb) {
+  cli_arguments_check(&program, verb->name);
   if (options->lock == ADMIN_PERMITS && options->revoke)
     cli_usage_error("option --revoke: holders of permits cannot be asked; --wait waits for them");
   if (options->lock == ADMIN_PERMITS && options->fence)
@@ -264,18 +230,17 @@ static void read_operands(admin_options *options, int count, char **operands) {
 }
 
 void admin_options_read(admin_options *options, int argc, char **argv) {
-  reading read = {.options = options};
   *options = (admin_options){.number = -1, .timeout = -1, .interval = 2 * AL_SECOND};
-  int first = cli_arguments_read(&program, argc, argv, take, &read);
-  if (read.has_version) {
+  int first = cli_arguments_read(&program, argc, argv, options);
+  if (options->has_version) {
     printf("amqp-lock-admin %s\n", al_version());
     cli_finish(0);
   }
-  if (first == argc && read.has_help) print_help();
+  if (first == argc && options->has_help) print_help();
   if (first == argc) cli_usage_error("there is no verb");
   options->verb = find_verb(argv[first]);
-  if (read.has_help) print_verb_help(options->verb);
-  check_options(&read, options->verb);
+  if (options->has_help) print_verb_help(options->verb);
+  check_options(options, options->verb);
   if (!options->api) options->api = strdup("http://localhost:15672/api");
   if (!options->api) cli_fail_no_memory();
   read_operands(options, argc - first - 1, argv + first + 1);

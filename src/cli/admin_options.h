@@ -59,7 +59,7 @@ typedef struct admin_options {
   int64_t wait, timeout; /* nanoseconds; timeout -1: the library's default */
   const char *only;
   char *api; /* the address of the management API; it may have a password */
-  bool once;
+  bool once, has_help, has_version;
   int64_t interval; /* nanoseconds */
   cli_broker broker;
 } admin_options;

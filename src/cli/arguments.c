@@ -13,115 +13,9 @@
 #include "cli/report.h"
 
 #define OPTIONS_MOST 80
-#define BOTH (CLI_LOCK | CLI_ADMIN)
 #define SECONDS_MOST 3.2e9 /* a hundred years: AL_NEVER, in nanoseconds, is three times as much */
 #define HELP_COLUMN 30
-
-/* The verbs that ask the broker themselves. */
-#define OF_BROKER "create add remove resize destroy repair slots status revoke forget-fence watch"
-
-const cli_option cli_options_all[] = {
-    {CLI_SEMAPHORE, "semaphore", 'S', NULL, CLI_LOCK, NULL, "a slot of semaphore NAME",
-     "Which lock (without: the mutex NAME)"},
-    {CLI_SLOTS, "slots", 0, "N", CLI_LOCK, NULL, "create the semaphore with N slots if there is none", NULL},
-    {CLI_PERMIT, "permit", 'P', NULL, CLI_LOCK, NULL, "a permit of token semaphore NAME", NULL},
-    {CLI_PERMITS, "permits", 0, "N", CLI_LOCK, NULL,
-     "create the token semaphore with N permits if there is none", NULL},
-    {CLI_QUORUM, "quorum", 0, NULL, CLI_LOCK, NULL, "the semaphore consists of quorum queues", NULL},
-    {CLI_READ, "read", 'r', NULL, CLI_LOCK, NULL, "the readers-writer lock NAME, as one of its readers",
-     NULL},
-    {CLI_WRITE, "write", 'W', NULL, CLI_LOCK, NULL, "the readers-writer lock NAME, as its only writer", NULL},
-    {CLI_FAST, "fast", 0, NULL, CLI_LOCK, NULL, "the fast mutex NAME, another lock than the mutex NAME",
-     NULL},
-    {CLI_FENCED, "fenced", 0, NULL, CLI_LOCK, NULL, "with a fencing token for COMMAND: AMQP_LOCK_FENCE",
-     NULL},
-    {CLI_COUNT, "count", 0, "K", CLI_LOCK, NULL, "K slots or permits at once, or none", NULL},
-    {CLI_ALL, "all", 0, "LIST", CLI_LOCK, NULL, "in place of NAME: KIND:NAME[,KIND:NAME...], all or none",
-     NULL},
-
-    {CLI_PERMIT, "permits", 'P', NULL, CLI_ADMIN,
-     "create add remove resize destroy repair slots status watch", "NAME is a token semaphore, N are permits",
-     "Which lock (without: the semaphore NAME)"},
-    {CLI_MUTEX, "mutex", 'm', NULL, CLI_ADMIN, "revoke forget-fence", "the mutex NAME", NULL},
-    {CLI_READ, "read", 'r', NULL, CLI_ADMIN, "revoke forget-fence",
-     "the readers-writer lock NAME; revoke: its readers", NULL},
-    {CLI_WRITE, "write", 'W', NULL, CLI_ADMIN, "revoke forget-fence",
-     "the readers-writer lock NAME; revoke: its writer", NULL},
-    {CLI_QUORUM, "quorum", 0, NULL, CLI_ADMIN, "create add resize repair",
-     "create quorum queues; repair -P: they are quorum queues", "How"},
-    {CLI_WAIT, "wait", 0, "S", CLI_ADMIN, "add remove resize destroy repair revoke",
-     "wait for holders to release, for at most S seconds", "How"},
-    {CLI_REVOKE, "revoke", 0, NULL, CLI_ADMIN, "remove resize destroy",
-     "ask the holders of removed slots to release", NULL},
-    {CLI_FENCE, "fence", 0, NULL, CLI_ADMIN, "create resize repair destroy",
-     "make, or mend, the fence; destroy: delete it, too", NULL},
-    {CLI_TIMEOUT, "timeout", 'w', "S", CLI_ADMIN, "create add remove resize destroy repair slots status",
-     "seconds for the action, and for another administrator (30)", NULL},
-    {CLI_TIMEOUT, "timeout", 'w', "S", CLI_ADMIN, "top", "seconds for the answers of one table (10)", NULL},
-    {CLI_INTERVAL, "interval", 0, "S", CLI_ADMIN, "top", "seconds between two tables (2)", "How"},
-    {CLI_ONCE, "once", 0, NULL, CLI_ADMIN, "top", "print one table and end", "How"},
-    {CLI_JSON, "json", 0, NULL, CLI_ADMIN, "ls holders", "the input is JSON of the management API",
-     "Input and output"},
-    {CLI_JSON, "json", 0, NULL, CLI_ADMIN, "create add remove resize repair slots status watch top",
-     "print JSON, an object a line", "Input and output"},
-    {CLI_JSON_OUTPUT, "json-output", 0, NULL, CLI_ADMIN,
-     "ls create add remove resize repair slots status watch top", "print JSON, an object a line",
-     "Input and output"},
-    {CLI_LOCK_NAME, "lock", 0, "NAME", CLI_ADMIN, "ls holders top", "show locks of this name only", NULL},
-    {CLI_API, "api", 0, "URL", CLI_ADMIN, "holders top", "the management API (http://localhost:15672/api)",
-     NULL},
-
-    {CLI_TIMEOUT, "timeout", 'w', "S", CLI_LOCK, NULL, "wait for at most S seconds (for ever)",
-     "Acquiring it"},
-    {CLI_NONBLOCK, "nonblock", 'n', NULL, CLI_LOCK, NULL, "do not wait", NULL},
-    {CLI_CONFLICT_STATUS, "conflict-exit-code", 'E', "N", CLI_LOCK, NULL,
-     "exit status if it was not acquired in time (75)", NULL},
-    {CLI_WAIT_BROKER, "wait-broker", 0, NULL, CLI_LOCK, NULL, "wait for a broker that is away, too", NULL},
-    {CLI_FAIR, "fair", 0, NULL, CLI_LOCK, NULL, "queue behind all that wait already", NULL},
-    {CLI_PRIORITY, "priority", 0, "N", CLI_LOCK, NULL, "waiters with a higher number are served first (0)",
-     NULL},
-    {CLI_POLL, "poll", 0, "S", CLI_LOCK, NULL, "seconds between searches while waiting (5)", NULL},
-    {CLI_RANDOM, "random", 0, NULL, CLI_LOCK, NULL, "take a random one of the first 16 free slots", NULL},
-
-    {CLI_HOLD, "hold", 0, NULL, CLI_LOCK, NULL, "run no command: hold it until the input ends",
-     "While it is held"},
-    {CLI_ON_LOST, "on-lost", 0, "ACTION", CLI_LOCK, NULL,
-     "what COMMAND gets when it is lost: term, kill, ignore (term)", NULL},
-    {CLI_RESTART, "restart", 0, NULL, CLI_LOCK, NULL,
-     "when it was lost, acquire it again, and run COMMAND again", NULL},
-    {CLI_GRACE, "grace", 0, "S", CLI_LOCK, NULL,
-     "seconds from TERM to KILL (10, or one heartbeat if that is less)", NULL},
-    {CLI_LOST_STATUS, "lost-exit-code", 0, "N", CLI_LOCK, NULL, "exit status if it was lost (76)", NULL},
-    {CLI_ON_REVOKE, "on-revoke", 0, "ACTION", CLI_LOCK, NULL,
-     "a signal for COMMAND when it is asked back, or ignore (ignore)", NULL},
-    {CLI_NO_GUARD, "no-guard", 0, NULL, CLI_LOCK, NULL,
-     "run no second process that ends COMMAND if this one is killed", NULL},
-    {CLI_FOREGROUND, "foreground", 0, NULL, CLI_LOCK, NULL, "COMMAND stays in this process group", NULL},
-
-    {CLI_URL, "url", 0, "URL", BOTH, OF_BROKER, "amqp:// or amqps:// ($AMQP_URL, or guest at localhost)",
-     "The broker"},
-    {CLI_URL_FILE, "url-file", 0, "FILE", BOTH, OF_BROKER, "the URL is the first line of FILE", NULL},
-    {CLI_NAME, "name", 0, "TEXT", BOTH, OF_BROKER,
-     "how the broker's tools show this client (program[pid]@host)", NULL},
-    {CLI_HEARTBEAT, "heartbeat", 0, "S", BOTH, OF_BROKER, "whole seconds (10, or what the URL says)", NULL},
-
-    {CLI_VERBOSE, "verbose", 'v', NULL, BOTH, NULL, "tell the progress, at most once a second",
-     "What is told"},
-    {CLI_QUIET, "quiet", 'q', NULL, BOTH, NULL, "tell errors only", NULL},
-    {CLI_STATUS_FD, "status-fd", 0, "N", CLI_LOCK, NULL, "write JSON lines to descriptor N", NULL},
-    {CLI_NOTIFY, "notify", 0, NULL, CLI_LOCK, NULL, "tell systemd: READY=1 once it is held", NULL},
-    {CLI_VERSION, "version", 'V', NULL, BOTH, NULL, "print the version", NULL},
-    {CLI_HELP, "help", 'h', NULL, BOTH, NULL, "print this", NULL},
-
-    {CLI_CLOSE, "close", 'o', NULL, CLI_LOCK, NULL,
-     "accepted for flock(1): COMMAND never has the lock's descriptors", "As in flock(1)"},
-    {CLI_SHARED, "shared", 's', NULL, CLI_LOCK, NULL, NULL, NULL},
-    {CLI_EXCLUSIVE, "exclusive", 'x', NULL, CLI_LOCK, NULL, NULL, NULL},
-    {CLI_EXCLUSIVE_E, NULL, 'e', NULL, CLI_LOCK, NULL, NULL, NULL},
-    {CLI_UNLOCK, "unlock", 'u', NULL, CLI_LOCK, NULL, NULL, NULL},
-    {CLI_NO_FORK, "no-fork", 'F', NULL, CLI_LOCK, NULL, NULL, NULL},
-    {0},
-};
+#define FIRST 256 /* what getopt_long() returns for the first row: above every letter */
 
 /* ---- reading a command line ------------------------------------------------------------------------------------- */
 
@@ -136,12 +30,12 @@ static void make_getopt(cli_getopt *made, const cli_program *program) {
   char *letter = made->letters;
   if (!program->mixes) *letter++ = '+';
   *letter++ = ':';
-  for (const cli_option *option = cli_options_all; option->id; option++) {
+  for (const cli_option *option = program->options; option->take; option++) {
     bool is_again = count > 0 && option->name && strcmp(option->name, made->longs[count - 1].name) == 0;
     int has_argument = option->word ? required_argument : no_argument;
-    if (!(option->programs & program->bit)) continue;
     if (option->name && !is_again)
-      made->longs[count++] = (struct option){option->name, has_argument, NULL, (int)option->id};
+      made->longs[count++] =
+          (struct option){option->name, has_argument, NULL, FIRST + (int)(option - program->options)};
     if (option->letter) *letter++ = option->letter;
     if (option->letter && option->word) *letter++ = ':';
   }
@@ -149,19 +43,21 @@ static void make_getopt(cli_getopt *made, const cli_program *program) {
 }
 
 static const cli_option *find_option(const cli_program *program, int got) {
-  for (const cli_option *option = cli_options_all; option->id; option++)
-    if ((option->programs & program->bit) && got != 0 && ((int)option->id == got || option->letter == got))
-      return option;
-  return NULL;
+  if (got >= FIRST) return &program->options[got - FIRST];
+  const cli_option *option = program->options;
+  while (option->take && (got == 0 || option->letter != got)) option++;
+  return option->take ? option : NULL;
 }
+
+static const cli_option *given[OPTIONS_MOST]; /* on the command line */
+static size_t given_count;
 
 /* A word may hold a password, as in --urll=amqp://…: only what stands before its "=" is shown. */
 static void refuse_word(const char *word) {
   cli_usage_error("unknown or ambiguous option %.*s", (int)strcspn(word, "="), word);
 }
 
-int cli_arguments_read(const cli_program *program, int argc, char **argv, cli_take_option *take,
-                       void *context) {
+int cli_arguments_read(const cli_program *program, int argc, char **argv, void *options) {
   cli_getopt made = {0};
   char words[64];
   make_getopt(&made, program);
@@ -170,16 +66,15 @@ int cli_arguments_read(const cli_program *program, int argc, char **argv, cli_ta
     const cli_option *option = find_option(program, got == ':' || got == '?' ? optopt : got);
     if (got == ':' && option) cli_usage_error("option %s needs an argument", cli_option_words(option, words));
     if (got == '?' && option) cli_usage_error("option %s takes no argument", cli_option_words(option, words));
-    if (got == '?' && optopt == 'c' && program->bit == CLI_LOCK)
-      cli_usage_error("option -c stands behind NAME: amqp-lock NAME -c 'SHELL LINE'");
     if (got == '?' && optopt) cli_usage_error("unknown option -%c", optopt);
     if (!option) refuse_word(argv[optind - 1]);
-    take(context, option, optarg);
+    if (given_count < OPTIONS_MOST) given[given_count++] = option;
+    option->take(options, option, optarg);
   }
   return optind;
 }
 
-bool cli_option_has_verb(const cli_option *option, const char *verb) {
+static bool has_verb(const cli_option *option, const char *verb) {
   size_t length = strlen(verb);
   for (const char *at = option->verbs; at && *at; at += strspn(at, " ")) {
     size_t word = strcspn(at, " ");
@@ -187,6 +82,15 @@ bool cli_option_has_verb(const cli_option *option, const char *verb) {
     at += word;
   }
   return !option->verbs;
+}
+
+void cli_arguments_check(const cli_program *program, const char *verb) {
+  char words[64];
+  for (size_t i = 0; i < given_count; i++) {
+    const cli_option *row = program->options;
+    while (row->take && !(strcmp(row->name, given[i]->name) == 0 && has_verb(row, verb))) row++;
+    if (!row->take) cli_usage_error("option %s is not for \"%s\"", cli_option_words(given[i], words), verb);
+  }
 }
 
 const char *cli_option_words(const cli_option *option, char out[64]) {
@@ -211,10 +115,9 @@ static void print_option(const cli_option *option, FILE *out) {
 
 void cli_options_print(const cli_program *program, const char *verb, FILE *out) {
   const char *group = NULL, *printed = NULL;
-  for (const cli_option *option = cli_options_all; option->id; option++) {
+  for (const cli_option *option = program->options; option->take; option++) {
     if (option->group) group = option->group;
-    if (!(option->programs & program->bit) || !option->help) continue;
-    if (verb && !cli_option_has_verb(option, verb)) continue;
+    if (!option->help || (verb && !has_verb(option, verb))) continue;
     if (group != printed) fprintf(out, "%s%s:\n", printed ? "\n" : "", group);
     printed = group;
     print_option(option, out);
@@ -285,4 +188,43 @@ char *cli_value_secret(char *value) {
   if (!copy) cli_fail_no_memory();
   memset(value, 'x', strlen(value));
   return copy;
+}
+
+/* ---- functions for rows ----------------------------------------------------------------------------------------- */
+
+#define FIELD(type) ((type *)((char *)options + option->at))
+
+void cli_take_flag(void *options, const cli_option *option, char *value) {
+  (void)value;
+  *FIELD(bool) = true;
+}
+
+void cli_take_no(void *options, const cli_option *option, char *value) {
+  (void)value;
+  *FIELD(bool) = false;
+}
+
+void cli_take_value(void *options, const cli_option *option, char *value) {
+  (void)value;
+  *FIELD(int) = option->least;
+}
+
+void cli_take_number(void *options, const cli_option *option, char *value) {
+  *FIELD(int) = cli_value_number(option, value, option->least, option->most);
+}
+
+void cli_take_seconds(void *options, const cli_option *option, char *value) {
+  *FIELD(int64_t) = cli_value_seconds(option, value);
+}
+
+void cli_take_text(void *options, const cli_option *option, char *value) { *FIELD(const char *) = value; }
+
+void cli_take_verbose(void *options, const cli_option *option, char *value) {
+  (void)options, (void)option, (void)value;
+  cli_report_level(CLI_LEVEL_PROGRESS);
+}
+
+void cli_take_quiet(void *options, const cli_option *option, char *value) {
+  (void)options, (void)option, (void)value;
+  cli_report_level(CLI_LEVEL_ERRORS);
 }

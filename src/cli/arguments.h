@@ -1,119 +1,74 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The options of the commands: one table of all that there are, its --help, and reading a command line by it.
+ * Reading a command line by a program's table of options, and printing the table as --help.
  *
- * Each option names the programs that take it, and for a program with verbs the verbs. A program reads its command line
- * with cli_arguments_read(), which calls the program's function for each option that is given. */
+ * Each row of a table names an option and the function that takes it. Most rows name one of the functions below, and
+ * the field of the program's options that it sets. */
 #ifndef CLI_ARGUMENTS_H
 #define CLI_ARGUMENTS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
-/* The programs, as bits. */
-enum { CLI_LOCK = 1, CLI_ADMIN = 2 };
-
-typedef enum cli_option_id {
-  /* which lock */
-  CLI_SEMAPHORE = 256, /* above every letter, as getopt_long() needs it */
-  CLI_SLOTS,
-  CLI_PERMIT,
-  CLI_PERMITS,
-  CLI_QUORUM,
-  CLI_READ,
-  CLI_WRITE,
-  CLI_FAST,
-  CLI_FENCED,
-  CLI_ALL,
-  CLI_COUNT,
-  /* acquiring it */
-  CLI_TIMEOUT,
-  CLI_NONBLOCK,
-  CLI_CONFLICT_STATUS,
-  CLI_WAIT_BROKER,
-  CLI_FAIR,
-  CLI_PRIORITY,
-  CLI_POLL,
-  CLI_RANDOM,
-  /* while it is held */
-  CLI_HOLD,
-  CLI_ON_LOST,
-  CLI_RESTART,
-  CLI_GRACE,
-  CLI_LOST_STATUS,
-  CLI_ON_REVOKE,
-  CLI_NO_GUARD,
-  CLI_FOREGROUND,
-  /* the broker */
-  CLI_URL,
-  CLI_URL_FILE,
-  CLI_NAME,
-  CLI_HEARTBEAT,
-  /* what is told */
-  CLI_VERBOSE,
-  CLI_QUIET,
-  CLI_STATUS_FD,
-  CLI_NOTIFY,
-  CLI_VERSION,
-  CLI_HELP,
-  /* administration */
-  CLI_MUTEX,
-  CLI_WAIT,
-  CLI_REVOKE,
-  CLI_FENCE,
-  CLI_JSON,
-  CLI_JSON_OUTPUT,
-  CLI_LOCK_NAME,
-  CLI_API,
-  CLI_ONCE,
-  CLI_INTERVAL,
-  /* options of flock(1) */
-  CLI_CLOSE,
-  CLI_SHARED,
-  CLI_EXCLUSIVE,
-  CLI_EXCLUSIVE_E,
-  CLI_UNLOCK,
-  CLI_NO_FORK
-} cli_option_id;
-
-typedef struct cli_option {
-  cli_option_id id;
-  const char *name; /* the long name; NULL: a letter alone */
-  char letter;      /* 0: none */
-  const char *word; /* stands for its argument in --help; NULL: it has none */
-  int programs;     /* CLI_LOCK, CLI_ADMIN or both */
-  /* For programs with verbs: the verbs that take it, with blanks between; NULL: all of them. */
-  const char *verbs;
-  const char *help;  /* its line of --help; NULL: it is not shown. A "\n" in it begins another line */
-  const char *group; /* the heading above its line, at the first option of a group; NULL: as before */
-} cli_option;
-
-/* The table. It ends with an option without id. */
-extern const cli_option cli_options_all[];
-
-/* A program, as cli_arguments_read() needs to know it. */
-typedef struct cli_program {
-  const char *name; /* "amqp-lock" */
-  int bit;          /* CLI_LOCK or CLI_ADMIN */
-  bool mixes;       /* options may also stand after operands; otherwise the first operand ends them */
-} cli_program;
+typedef struct cli_option cli_option;
 
 /* Takes an option. `value` is its argument, or NULL; it is a text in argv. It ends the program with
  * cli_usage_error() if the argument is wrong. */
-typedef void cli_take_option(void *context, const cli_option *option, char *value);
+typedef void cli_take(void *options, const cli_option *option, char *value);
 
-/* Reads a command line. Ends the program with status 64 if there is an option that the program does not have, or one
- * without its argument. Returns the index in argv of the first operand, which is argc if there is none. */
-int cli_arguments_read(const cli_program *program, int argc, char **argv, cli_take_option *take,
-                       void *context);
+struct cli_option {
+  const char *name; /* the long name; NULL: a letter alone */
+  char letter;      /* 0: none */
+  const char *word; /* stands for its argument in --help; NULL: it has none */
+  const char *help; /* its line of --help; NULL: it is not shown */
+  cli_take *take;
+  size_t at;         /* offset of the field that `take` sets */
+  int least, most;   /* the limits of a number; `least`: what cli_take_value sets */
+  const char *group; /* the heading above its line, at the first option of a group; NULL: as before */
+  /* For programs with verbs: the verbs that take it, with blanks between; NULL: all of them. A name may stand in the
+   * table again, behind this row, with other words for other verbs. */
+  const char *verbs;
+};
 
-/* True if the option is for `verb`. */
-bool cli_option_has_verb(const cli_option *option, const char *verb);
+typedef struct cli_program {
+  const char *name;          /* "amqp-lock" */
+  const cli_option *options; /* ends with a row without `take` */
+  bool mixes; /* options may also stand after operands; otherwise the first operand ends them */
+} cli_program;
+
+/* Reads a command line into `options`. Ends the program with status 64 if there is an option that the program does not
+ * have, or one without its argument. Returns the index in argv of the first operand, which is argc if there is none. */
+int cli_arguments_read(const cli_program *program, int argc, char **argv, void *options);
+
+/* Ends the program with status 64 if one of the options that were read is not for `verb`. */
+void cli_arguments_check(const cli_program *program, const char *verb);
 
 /* Prints the lines of --help about the options of a program; `verb` not NULL: about those that the verb takes. */
 void cli_options_print(const cli_program *program, const char *verb, FILE *out);
+
+/* ---- functions for rows ---- */
+
+cli_take cli_take_flag;    /* a bool: true */
+cli_take cli_take_no;      /* a bool: false */
+cli_take cli_take_value;   /* an int: `least` */
+cli_take cli_take_number;  /* an int, from `least` to `most` */
+cli_take cli_take_seconds; /* an int64_t, in nanoseconds */
+cli_take cli_take_text;    /* a pointer into argv */
+cli_take cli_take_verbose; /* these set what is reported */
+cli_take cli_take_quiet;
+
+#define CLI_TELLING                                                                                          \
+  {.name = "verbose",                                                                                        \
+   .letter = 'v',                                                                                            \
+   .help = "tell the progress, at most once a second",                                                       \
+   .take = cli_take_verbose,                                                                                 \
+   .group = "What is told"},                                                                                 \
+  {                                                                                                          \
+    .name = "quiet", .letter = 'q', .help = "tell errors only", .take = cli_take_quiet                       \
+  }
 
 /* Writes how the option is named in a message, such as "-w (--timeout)". Returns `out`. */
 const char *cli_option_words(const cli_option *option, char out[64]);

@@ -21,25 +21,10 @@ static void forget(char *text) {
   free(text);
 }
 
-bool cli_broker_option(cli_broker *broker, const cli_option *option, char *value) {
-  switch (option->id) {
-    case CLI_URL:
-      forget(broker->url);
-      broker->url = cli_value_secret(value);
-      break;
-    case CLI_URL_FILE:
-      broker->url_file = value;
-      break;
-    case CLI_NAME:
-      broker->name = value;
-      break;
-    case CLI_HEARTBEAT:
-      broker->heartbeat = cli_value_number(option, value, 1, 65535);
-      break;
-    default:
-      return false;
-  }
-  return true;
+void cli_take_url(void *options, const cli_option *option, char *value) {
+  char **url = (char **)((char *)options + option->at);
+  forget(*url);
+  *url = cli_value_secret(value);
 }
 
 /* ---- the URL ---------------------------------------------------------------------------------------------------- */

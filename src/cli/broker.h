@@ -19,8 +19,34 @@ typedef struct cli_broker {
   size_t count;
 } cli_broker;
 
-/* Takes an option if it is one of these; otherwise returns false. */
-bool cli_broker_option(cli_broker *broker, const cli_option *option, char *value);
+cli_take cli_take_url;
+
+/* Rows of a program's table of options: `type` is that of its options, which have a field `broker`. */
+#define CLI_BROKER_OPTIONS(type, of_verbs)                                                                   \
+  {.name = "url",                                                                                            \
+   .word = "URL",                                                                                            \
+   .help = "amqp:// or amqps:// ($AMQP_URL, or guest at localhost)",                                         \
+   .take = cli_take_url,                                                                                     \
+   .at = offsetof(type, broker.url),                                                                         \
+   .group = "The broker",                                                                                    \
+   .verbs = of_verbs},                                                                                       \
+      {.name = "url-file",                                                                                   \
+       .word = "FILE",                                                                                       \
+       .help = "the URL is the first line of FILE",                                                          \
+       .take = cli_take_text,                                                                                \
+       .at = offsetof(type, broker.url_file),                                                                \
+       .verbs = of_verbs},                                                                                   \
+      {.name = "name",                                                                                       \
+       .word = "TEXT",                                                                                       \
+       .help = "how the broker's tools show this client (program[pid]@host)",                                \
+       .take = cli_take_text,                                                                                \
+       .at = offsetof(type, broker.name),                                                                    \
+       .verbs = of_verbs},                                                                                   \
+  {                                                                                                          \
+    .name = "heartbeat", .word = "S", .help = "whole seconds (10, or what the URL says)",                    \
+    .take = cli_take_number, .at = offsetof(type, broker.heartbeat), .least = 1, .most = 65535,              \
+    .verbs = of_verbs                                                                                        \
+  }
 
 /* Reads the URL of --url, --url-file, $AMQP_URL or the library's default. Ends the program with status 64 if it is
  * malformed or the file cannot be read. `what` stands in the name of the connection. */

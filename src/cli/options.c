@@ -14,16 +14,176 @@
 
 #define GRACE (10 * AL_SECOND)
 
-static const cli_program program = {.name = "amqp-lock", .bit = CLI_LOCK};
+/* ---- functions for rows ----------------------------------------------------------------------------------------- */
 
-typedef struct reading {
-  cli_options *options;
-  bool has_grace, has_wait;
-} reading;
+static void take_kind(void *options, const cli_option *option, char *value) {
+  cli_options *given = options;
+  al_lock_kind kind = (al_lock_kind)option->least;
+  (void)value;
+  if (given->has_kind && given->kind != kind)
+    cli_usage_error(
+        "options -S (--slots), -P (--permits), -r, -W and --fast name different locks: give one of them");
+  given->has_kind = true;
+  given->kind = kind;
+}
 
-/* ---- --help ----------------------------------------------------------------------------------------------------- */
+/* `least` of the row is the kind. */
+static void take_amount(void *options, const cli_option *option, char *value) {
+  take_kind(options, option, NULL);
+  *(int *)((char *)options + option->at) = cli_value_number(option, value, 1, AL_SLOTS_MAX);
+}
 
-static void print_help(void) {
+static void set_timeout(cli_options *options, int64_t timeout) {
+  if (options->has_timeout && (timeout == 0) != (options->timeout == 0))
+    cli_usage_error("options -w (--timeout) and -n (--nonblock) contradict each other: give one of them");
+  options->has_timeout = true;
+  options->timeout = timeout;
+}
+
+static void take_timeout(void *options, const cli_option *option, char *value) {
+  set_timeout(options, cli_value_seconds(option, value));
+}
+
+static void take_nonblock(void *options, const cli_option *option, char *value) {
+  (void)option, (void)value;
+  set_timeout(options, 0);
+}
+
+static void take_on_lost(void *options, const cli_option *option, char *value) {
+  static const char *const actions[] = {"term", "kill", "ignore", NULL};
+  ((cli_options *)options)->on_lost = (cli_on_lost)cli_value_word(option, value, actions);
+}
+
+static void take_restart(void *options, const cli_option *option, char *value) {
+  cli_options *given = options;
+  (void)option, (void)value;
+  given->restarts = given->patient = true;
+}
+
+static void take_on_revoke(void *options, const cli_option *option, char *value) {
+  ((cli_options *)options)->revoke_signal =
+      strcmp(value, "ignore") == 0 ? 0 : cli_value_signal(option, value);
+}
+
+static void take_status_fd(void *options, const cli_option *option, char *value) {
+  int fd = cli_value_number(option, value, 0, 1 << 20);
+  if (fcntl(fd, F_GETFD) < 0) cli_usage_error("option --status-fd: descriptor %d is not open", fd);
+  ((cli_options *)options)->status_fd = fd;
+}
+
+static void take_nothing(void *options, const cli_option *option, char *value) {
+  (void)options, (void)option, (void)value;
+}
+
+static void take_version(void *options, const cli_option *option, char *value) {
+  (void)options, (void)option, (void)value;
+  printf("amqp-lock %s\n", al_version());
+  cli_finish(0);
+}
+
+static void take_help(void *options, const cli_option *option, char *value);
+
+/* Options of flock(1) that mean something else here. */
+
+static void refuse_flock(const cli_option *option, const char *instead) {
+  char words[64];
+  cli_usage_error("option %s of flock is not for this program: %s", cli_option_words(option, words), instead);
+}
+
+static void refuse_shared(void *options, const cli_option *option, char *value) {
+  (void)options, (void)value;
+  refuse_flock(option, "to share NAME with other readers, use -r (--read)");
+}
+
+static void refuse_exclusive(void *options, const cli_option *option, char *value) {
+  (void)options, (void)value;
+  refuse_flock(
+      option,
+      "a mutex is exclusive without an option; to exclude readers (-r) of NAME as well, use -W (--write)");
+}
+
+static void refuse_unlock(void *options, const cli_option *option, char *value) {
+  (void)options, (void)value;
+  refuse_flock(option, "NAME is released when COMMAND ends; there is no option for it");
+}
+
+static void refuse_no_fork(void *options, const cli_option *option, char *value) {
+  (void)options, (void)value;
+  refuse_flock(option,
+               "this program must stay while COMMAND runs, because its connection holds the lock; leave the "
+               "option out");
+}
+
+static void refuse_shell_line(void *options, const cli_option *option, char *value) {
+  (void)options, (void)option, (void)value;
+  cli_usage_error("option -c stands behind NAME: amqp-lock NAME -c 'SHELL LINE'");
+}
+
+/* ---- the table of options --------------------------------------------------------------------------------------- */
+
+#define AT(field) .at = offsetof(cli_options, field)
+#define FLAG(field) .take = cli_take_flag, AT(field)
+#define KIND(kind) .take = take_kind, .least = (kind)
+
+// clang-format off
+static const cli_option rows[] = {
+  {"semaphore", 'S', .help = "a slot of semaphore NAME", KIND(AL_LOCK_SLOT),
+   .group = "Which lock (without: the mutex NAME)"},
+  {"slots", 0, "N", "create the semaphore with N slots if there is none", take_amount, AT(slots), .least = AL_LOCK_SLOT},
+  {"permit", 'P', .help = "a permit of token semaphore NAME", KIND(AL_LOCK_PERMIT)},
+  {"permits", 0, "N", "create the token semaphore with N permits if there is none", take_amount, AT(permits),
+   .least = AL_LOCK_PERMIT},
+  {"quorum", .help = "the semaphore consists of quorum queues", FLAG(quorum)},
+  {"read", 'r', .help = "the readers-writer lock NAME, as one of its readers", KIND(AL_LOCK_READ)},
+  {"write", 'W', .help = "the readers-writer lock NAME, as its only writer", KIND(AL_LOCK_WRITE)},
+  {"fast", .help = "the fast mutex NAME, another lock than the mutex NAME", KIND(AL_LOCK_FAST_MUTEX)},
+  {"fenced", .help = "with a fencing token for COMMAND: AMQP_LOCK_FENCE", FLAG(fenced)},
+  {"count", 0, "K", "K slots or permits at once, or none", cli_take_number, AT(count), 1, CLI_HELD_MOST},
+  {"all", 0, "LIST", "in place of NAME: KIND:NAME[,KIND:NAME...], all or none", cli_take_text, AT(name)},
+
+  {"timeout", 'w', "S", "wait for at most S seconds (for ever)", take_timeout, .group = "Acquiring it"},
+  {"nonblock", 'n', .help = "do not wait", .take = take_nonblock},
+  {"conflict-exit-code", 'E', "N", "exit status if it was not acquired in time (75)", cli_take_number,
+   AT(conflict_status), 0, 255},
+  {"wait-broker", .help = "wait for a broker that is away, too", FLAG(patient)},
+  {"fair", .help = "queue behind all that wait already", FLAG(fair)},
+  {"priority", 0, "N", "waiters with a higher number are served first (0)", cli_take_number, AT(priority), -32768, 32767},
+  {"poll", 0, "S", "seconds between searches while waiting (5)", cli_take_seconds, AT(poll)},
+  {"random", .help = "take a random one of the first 16 free slots", FLAG(random)},
+
+  {"hold", .help = "run no command: hold it until the input ends", FLAG(hold), .group = "While it is held"},
+  {"on-lost", 0, "ACTION", "what COMMAND gets when it is lost: term, kill, ignore (term)", .take = take_on_lost},
+  {"restart", .help = "when it was lost, acquire it again, and run COMMAND again", .take = take_restart},
+  {"grace", 0, "S", "seconds from TERM to KILL (10, or one heartbeat if that is less)", cli_take_seconds, AT(grace)},
+  {"lost-exit-code", 0, "N", "exit status if it was lost (76)", cli_take_number, AT(lost_status), 0, 255},
+  {"on-revoke", 0, "ACTION", "a signal for COMMAND when it is asked back, or ignore (ignore)", .take = take_on_revoke},
+  {"no-guard", .help = "run no second process that ends COMMAND if this one is killed", .take = cli_take_no, AT(has_guard)},
+  {"foreground", .help = "COMMAND stays in this process group", FLAG(foreground)},
+
+  CLI_BROKER_OPTIONS(cli_options, NULL),
+
+  CLI_TELLING,
+  {"status-fd", 0, "N", "write JSON lines to descriptor N", .take = take_status_fd},
+  {"notify", .help = "tell systemd: READY=1 once it is held", FLAG(notify)},
+  {"version", 'V', .help = "print the version", .take = take_version},
+  {"help", 'h', .help = "print this", .take = take_help},
+
+  {"close", 'o', .help = "accepted for flock(1): COMMAND never has the lock's descriptors", .take = take_nothing,
+   .group = "As in flock(1)"},
+  {"shared", 's', .take = refuse_shared},
+  {"exclusive", 'x', .take = refuse_exclusive},
+  {.letter = 'e', .take = refuse_exclusive},
+  {"unlock", 'u', .take = refuse_unlock},
+  {"no-fork", 'F', .take = refuse_no_fork},
+  {.letter = 'c', .take = refuse_shell_line},
+  {0},
+};
+// clang-format on
+
+static const cli_program program = {.name = "amqp-lock", .options = rows};
+
+static void take_help(void *options, const cli_option *option, char *value) {
+  (void)options, (void)option, (void)value;
   fputs("usage: amqp-lock [OPTION...] NAME COMMAND [ARG...]\n"
         "       amqp-lock [OPTION...] NAME -c 'SHELL LINE'\n"
         "       amqp-lock --hold [OPTION...] NAME\n"
@@ -40,209 +200,6 @@ static void print_help(void) {
         "  77 not allowed          78 TLS, foreign queue     126, 127 COMMAND cannot be run, is not there\n",
         stdout);
   cli_finish(0);
-}
-
-static void print_version(void) {
-  printf("amqp-lock %s\n", al_version());
-  cli_finish(0);
-}
-
-/* ---- options of flock(1) that mean something else here ----------------------------------------------------------- */
-
-static const char *instead_of(const cli_option *option) {
-  switch (option->id) {
-    case CLI_SHARED:
-      return "to share NAME with other readers, use -r (--read)";
-    case CLI_UNLOCK:
-      return "NAME is released when COMMAND ends; there is no option for it";
-    case CLI_NO_FORK:
-      return "this program must stay while COMMAND runs, because its connection holds the lock; leave the "
-             "option out";
-    default:
-      return "a mutex is exclusive without an option; to exclude readers (-r) of NAME as well, use -W "
-             "(--write)";
-  }
-}
-
-static void refuse_flock(const cli_option *option) {
-  char words[64];
-  cli_usage_error("option %s of flock is not for this program: %s", cli_option_words(option, words),
-                  instead_of(option));
-}
-
-/* ---- taking options --------------------------------------------------------------------------------------------- */
-
-static void take_kind(cli_options *options, al_lock_kind kind) {
-  if (options->has_kind && options->kind != kind)
-    cli_usage_error(
-        "options -S (--slots), -P (--permits), -r, -W and --fast name different locks: give one of them");
-  options->has_kind = true;
-  options->kind = kind;
-}
-
-/* Returns false if the option is none of these. */
-static bool take_which(cli_options *options, const cli_option *option, char *value) {
-  switch (option->id) {
-    case CLI_SEMAPHORE:
-      take_kind(options, AL_LOCK_SLOT);
-      break;
-    case CLI_PERMIT:
-      take_kind(options, AL_LOCK_PERMIT);
-      break;
-    case CLI_READ:
-      take_kind(options, AL_LOCK_READ);
-      break;
-    case CLI_WRITE:
-      take_kind(options, AL_LOCK_WRITE);
-      break;
-    case CLI_FAST:
-      take_kind(options, AL_LOCK_FAST_MUTEX);
-      break;
-    case CLI_SLOTS:
-      take_kind(options, AL_LOCK_SLOT);
-      options->slots = cli_value_number(option, value, 1, AL_SLOTS_MAX);
-      break;
-    case CLI_PERMITS:
-      take_kind(options, AL_LOCK_PERMIT);
-      options->permits = cli_value_number(option, value, 1, AL_SLOTS_MAX);
-      break;
-    case CLI_QUORUM:
-      options->quorum = true;
-      break;
-    case CLI_FENCED:
-      options->fenced = true;
-      break;
-    case CLI_COUNT:
-      options->count = cli_value_number(option, value, 1, CLI_HELD_MOST);
-      break;
-    case CLI_ALL:
-      options->name = value;
-      break;
-    default:
-      return false;
-  }
-  return true;
-}
-
-static void take_wait(reading *read, int64_t timeout) {
-  if (read->has_wait && (timeout == 0) != (read->options->timeout == 0))
-    cli_usage_error("options -w (--timeout) and -n (--nonblock) contradict each other: give one of them");
-  read->has_wait = true;
-  read->options->timeout = timeout;
-}
-
-static bool take_acquiring(reading *read, const cli_option *option, const char *value) {
-  cli_options *options = read->options;
-  switch (option->id) {
-    case CLI_TIMEOUT:
-      take_wait(read, cli_value_seconds(option, value));
-      break;
-    case CLI_NONBLOCK:
-      take_wait(read, 0);
-      break;
-    case CLI_CONFLICT_STATUS:
-      options->conflict_status = cli_value_number(option, value, 0, 255);
-      break;
-    case CLI_WAIT_BROKER:
-      options->patient = true;
-      break;
-    case CLI_FAIR:
-      options->fair = true;
-      break;
-    case CLI_PRIORITY:
-      options->priority = cli_value_number(option, value, -32768, 32767);
-      break;
-    case CLI_POLL:
-      options->poll = cli_value_seconds(option, value);
-      break;
-    case CLI_RANDOM:
-      options->random = true;
-      break;
-    default:
-      return false;
-  }
-  if (options->poll == 0) cli_usage_error("option --poll takes more than 0 seconds");
-  return true;
-}
-
-static int revoke_signal(const cli_option *option, const char *value) {
-  return strcmp(value, "ignore") == 0 ? 0 : cli_value_signal(option, value);
-}
-
-static bool take_holding(reading *read, const cli_option *option, const char *value) {
-  static const char *const actions[] = {"term", "kill", "ignore", NULL};
-  cli_options *options = read->options;
-  switch (option->id) {
-    case CLI_HOLD:
-      options->hold = true;
-      break;
-    case CLI_ON_LOST:
-      options->on_lost = (cli_on_lost)cli_value_word(option, value, actions);
-      break;
-    case CLI_RESTART:
-      options->restarts = options->patient = true;
-      break;
-    case CLI_GRACE:
-      options->grace = cli_value_seconds(option, value);
-      read->has_grace = true;
-      break;
-    case CLI_LOST_STATUS:
-      options->lost_status = cli_value_number(option, value, 0, 255);
-      break;
-    case CLI_ON_REVOKE:
-      options->revoke_signal = revoke_signal(option, value);
-      break;
-    case CLI_NO_GUARD:
-      options->has_guard = false;
-      break;
-    case CLI_FOREGROUND:
-      options->foreground = true;
-      break;
-    default:
-      return false;
-  }
-  return true;
-}
-
-static int open_descriptor(const cli_option *option, const char *value) {
-  int fd = cli_value_number(option, value, 0, 1 << 20);
-  if (fcntl(fd, F_GETFD) < 0) cli_usage_error("option --status-fd: descriptor %d is not open", fd);
-  return fd;
-}
-
-static void take_telling(cli_options *options, const cli_option *option, char *value) {
-  switch (option->id) {
-    case CLI_VERBOSE:
-      cli_report_level(CLI_LEVEL_PROGRESS);
-      break;
-    case CLI_QUIET:
-      cli_report_level(CLI_LEVEL_ERRORS);
-      break;
-    case CLI_STATUS_FD:
-      options->status_fd = open_descriptor(option, value);
-      break;
-    case CLI_NOTIFY:
-      options->notify = true;
-      break;
-    case CLI_VERSION:
-      print_version();
-      break;
-    case CLI_HELP:
-      print_help();
-      break;
-    case CLI_CLOSE:
-      break;
-    default:
-      refuse_flock(option);
-  }
-}
-
-static void take(void *context, const cli_option *option, char *value) {
-  reading *read = context;
-  if (take_which(read->options, option, value) || take_acquiring(read, option, value) ||
-      take_holding(read, option, value) || cli_broker_option(&read->options->broker, option, value))
-    return;
-  take_telling(read->options, option, value);
 }
 
 /* ---- what fits together ----------------------------------------------------------------------------------------- */
@@ -280,11 +237,11 @@ static void check_name(const cli_options *options) {
 
 /* The guard needs the grace before the certainty ends, which it does 1.45 heartbeats after the broker's last answer at
  * the earliest. */
-static void check_grace(reading *read) {
-  cli_options *options = read->options;
+static void check_grace(cli_options *options) {
+  bool is_given = options->grace >= 0;
   int64_t beat = options->heartbeat = cli_broker_heartbeat(&options->broker);
   if (options->hold || options->on_lost == CLI_LOST_IGNORE) options->has_guard = false;
-  if (!read->has_grace && options->has_guard && options->grace > beat) options->grace = beat;
+  if (!is_given) options->grace = options->has_guard && GRACE > beat ? beat : GRACE;
   if (options->has_guard && options->on_lost == CLI_LOST_TERM && options->grace > beat)
     cli_usage_error(
         "option --grace: more than one heartbeat (%d s) needs a longer --heartbeat, or --no-guard",
@@ -348,17 +305,17 @@ static void take_all(cli_options *options, int count, char **operands) {
 }
 
 void cli_options_read(cli_options *options, int argc, char **argv) {
-  reading read = {.options = options};
   *options = (cli_options){.kind = AL_LOCK_MUTEX,
                            .timeout = AL_NEVER,
                            .poll = -1,
                            .conflict_status = CLI_EXIT_CONFLICT,
                            .has_guard = true,
-                           .grace = GRACE,
+                           .grace = -1,
                            .lost_status = CLI_EXIT_LOST,
                            .count = 1,
                            .status_fd = -1};
-  int first = cli_arguments_read(&program, argc, argv, take, &read);
+  int first = cli_arguments_read(&program, argc, argv, options);
+  if (options->poll == 0) cli_usage_error("option --poll takes more than 0 seconds");
   if (options->name) {
     take_all(options, argc - first, argv + first);
   } else {
@@ -373,5 +330,5 @@ void cli_options_read(cli_options *options, int argc, char **argv) {
   check_descriptor(options);
   check_restart(options);
   cli_broker_settle(&options->broker, options->command ? options->command[0] : "amqp-lock");
-  check_grace(&read);
+  check_grace(options);
 }

@@ -25,6 +25,7 @@ typedef struct cli_options {
   int slots, permits; /* 0: do not create */
   bool quorum, fenced;
   /* acquiring it */
+  bool has_timeout;
   int64_t timeout; /* AL_NEVER: for ever; 0: do not wait */
   int64_t poll;    /* -1: the library's default */
   bool patient, fair, random;
