@@ -61,44 +61,20 @@ static al_op *begin(al_resource *resource, const al_acquire_kind *kind, size_t s
                      self->waits ? al_deadline_after(now, self->options.timeout) : AL_NEVER);
 }
 
-/* ---- a patient acquire ------------------------------------------------------------------------------------------- */
-
-typedef struct patient {
-  al_patient patient;
-  al_resource *resource;
-  const al_acquire_kind *kind;
-  size_t size;
-} patient;
-
-static al_op *patient_attempt(al_patient *self) {
-  const patient *p = (const patient *)self;
-  return begin(p->resource, p->kind, p->size, &self->options);
+static al_op *attempt(const al_patient *patient) {
+  const al_attempts *attempts = &patient->attempts;
+  return begin(attempts->from, attempts->kind, attempts->size, &patient->options);
 }
 
-static void patient_free(al_patient *self) {
-  al_locks_drop(&self->op);
-  al_resource_drop(((patient *)self)->resource);
-}
-
-static const al_patient_kind patient_kind = {.attempt = patient_attempt, .free = patient_free};
-
-static al_op *begin_patient(al_resource *resource, const al_acquire_kind *kind, size_t size,
-                            const al_acquire_options *options) {
-  patient *self =
-      (patient *)al_patient_new(resource->session, &patient_kind, sizeof *self, resource->name, options);
-  if (!self) return NULL;
-  resource->refs++;
-  self->resource = resource;
-  self->kind = kind;
-  self->size = size;
-  return al_patient_start(&self->patient);
-}
+static void leave(void *resource) { al_resource_drop(resource); }
 
 al_op *al_acquire_begin(al_resource *resource, const al_acquire_kind *kind, size_t size,
                         const al_acquire_options *options) {
   AL_TURN(resource->session);
-  return al_patient_is_wanted(options) ? begin_patient(resource, kind, size, options)
-                                       : begin(resource, kind, size, options);
+  if (!al_patient_is_wanted(options)) return begin(resource, kind, size, options);
+  resource->refs++;
+  return al_patient_begin(resource->session, resource->name, options,
+                          (al_attempts){attempt, leave, resource, kind, size});
 }
 
 /* ---- boldness --------------------------------------------------------------------------------------------------- */

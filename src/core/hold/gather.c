@@ -278,41 +278,16 @@ static al_op *begin(al_session *session, const char *name, const al_gather_kind 
   return NULL;
 }
 
-/* ---- a patient one ---------------------------------------------------------------------------------------------- */
-
-typedef struct patient {
-  al_patient patient;
-  const al_gather_kind *kind;
-  void *from;
-} patient;
-
-static al_op *patient_attempt(al_patient *self) {
-  const patient *p = (const patient *)self;
-  al_acquire_options left = self->options;
-  if (self->until != AL_NEVER) left.timeout = self->until - self->op.session->now;
-  return begin(self->op.session, self->name, p->kind, p->from, &left);
-}
-
-static void patient_free(al_patient *self) {
-  const patient *p = (const patient *)self;
-  al_locks_drop(&self->op);
-  p->kind->leave(p->from);
-}
-
-static const al_patient_kind patient_kind = {.attempt = patient_attempt, .free = patient_free};
-
-static al_op *begin_patient(al_session *session, const char *name, const al_gather_kind *kind, void *from,
-                            const al_acquire_options *options) {
-  patient *self = (patient *)al_patient_new(session, &patient_kind, sizeof *self, name, options);
-  if (!self) return NULL;
-  kind->use(from);
-  self->kind = kind;
-  self->from = from;
-  return al_patient_start(&self->patient);
+static al_op *attempt(const al_patient *patient) {
+  al_acquire_options left = patient->options;
+  if (patient->until != AL_NEVER) left.timeout = patient->until - patient->op.session->now;
+  return begin(patient->op.session, patient->name, patient->attempts.kind, patient->attempts.from, &left);
 }
 
 al_op *al_gather_begin(al_session *session, const char *name, const al_gather_kind *kind, void *from,
                        const al_acquire_options *options) {
   AL_TURN(session);
-  return begin_patient(session, name, kind, from, options);
+  kind->use(from);
+  return al_patient_begin(session, name, options,
+                          (al_attempts){.begin = attempt, .leave = kind->leave, .from = from, .kind = kind});
 }

@@ -59,7 +59,7 @@ static void attempt(al_patient *self) {
   op->step = attempting;
   op->deadline = AL_NEVER; /* the attempt, or its part, has it, and words for it */
   op->session->nests++;
-  al_op *inner = self->kind->attempt(self);
+  al_op *inner = self->attempts.begin(self);
   op->session->nests--;
   if (!inner) {
     al_op_fail(op, AL_NO_MEMORY, "acquiring \"%s\"", self->name);
@@ -138,14 +138,18 @@ static void patient_stop(al_op *op) {
 static void patient_free(al_op *op) {
   al_patient *self = (al_patient *)op;
   drop_attempt(op);
-  self->kind->free(self);
+  al_locks_drop(op);
+  self->attempts.leave(self->attempts.from);
 }
 
-al_patient *al_patient_new(al_session *session, const al_patient_kind *kind, size_t size, const char *name,
-                           const al_acquire_options *options) {
-  al_patient *self = (al_patient *)al_op_new(session, size);
-  if (!self) return NULL;
-  self->kind = kind;
+al_op *al_patient_begin(al_session *session, const char *name, const al_acquire_options *options,
+                        al_attempts attempts) {
+  al_patient *self = (al_patient *)al_op_new(session, sizeof *self);
+  if (!self) {
+    attempts.leave(attempts.from);
+    return NULL;
+  }
+  self->attempts = attempts;
   al_acquire_options_init(&self->options);
   if (options) self->options = *options;
   self->is_wanted = al_patient_is_wanted(options);
@@ -158,7 +162,5 @@ al_patient *al_patient_new(al_session *session, const al_patient_kind *kind, siz
   self->op.free = patient_free;
   self->op.standing = describe;
   self->op.timeout_text = explain;
-  return self;
+  return al_op_start(&self->op, beginning, AL_NEVER);
 }
-
-al_op *al_patient_start(al_patient *self) { return al_op_start(&self->op, beginning, AL_NEVER); }

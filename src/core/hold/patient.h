@@ -22,14 +22,18 @@
 
 typedef struct al_patient al_patient;
 
-typedef struct al_patient_kind {
-  al_op *(*attempt)(al_patient *); /* begins one attempt with `options`. NULL: no memory */
-  void (*free)(al_patient *);
-} al_patient_kind;
+/* How attempts are made. */
+typedef struct al_attempts {
+  al_op *(*begin)(const al_patient *); /* begins one attempt, with the `options`. NULL: no memory */
+  void (*leave)(void *from);           /* gives a reference to `from` back */
+  void *from;                          /* the lock */
+  const void *kind;                    /* for `begin`, as is `size` */
+  size_t size;
+} al_attempts;
 
 struct al_patient {
   al_op op;
-  const al_patient_kind *kind;
+  al_attempts attempts;
   char name[AL_NAME_SIZE];
   al_acquire_options options; /* of an attempt */
   bool is_wanted;             /* by the caller */
@@ -43,10 +47,9 @@ struct al_patient {
 /* True if the caller asks for such an acquire. */
 bool al_patient_is_wanted(const al_acquire_options *options);
 
-/* Makes an operation of `size` bytes, which begin with an al_patient. The caller then sets the members of its kind, and
- * calls al_patient_start(). `options`: NULL, or the caller's. Returns NULL if there is no memory. */
-al_patient *al_patient_new(al_session *session, const al_patient_kind *kind, size_t size, const char *name,
-                           const al_acquire_options *options);
-al_op *al_patient_start(al_patient *self);
+/* Begins. `options`: NULL, or the caller's. One reference to `attempts.from` is the operation's from now on. Returns NULL
+ * if there is no memory. */
+al_op *al_patient_begin(al_session *session, const char *name, const al_acquire_options *options,
+                        al_attempts attempts);
 
 #endif

@@ -393,31 +393,14 @@ static al_op *begin(al_takeable *from, const al_acquire_options *options) {
                      self->waits ? al_deadline_after(now, self->options.timeout) : AL_NEVER);
 }
 
-/* ---- a patient acquire ------------------------------------------------------------------------------------------ */
+static al_op *attempt(const al_patient *patient) { return begin(patient->attempts.from, &patient->options); }
 
-typedef struct patient {
-  al_patient patient;
-  al_takeable *from;
-} patient;
-
-static al_op *patient_attempt(al_patient *self) { return begin(((patient *)self)->from, &self->options); }
-
-static void patient_free(al_patient *self) {
-  al_locks_drop(&self->op);
-  al_takeable_drop(((patient *)self)->from);
-}
-
-static const al_patient_kind patient_kind = {.attempt = patient_attempt, .free = patient_free};
-
-static al_op *begin_patient(al_takeable *from, const al_acquire_options *options) {
-  patient *self = (patient *)al_patient_new(from->session, &patient_kind, sizeof *self, from->name, options);
-  if (!self) return NULL;
-  self->from = use(from);
-  return al_patient_start(&self->patient);
-}
+static void drop(void *from) { al_takeable_drop(from); }
 
 al_op *al_takeable_acquire(al_takeable *from, const al_acquire_options *options) {
   AL_TURN(from->session);
   bool may_break = from->source == AL_FROM_QUORUM && from->session->nests == 0;
-  return may_break || al_patient_is_wanted(options) ? begin_patient(from, options) : begin(from, options);
+  if (!may_break && !al_patient_is_wanted(options)) return begin(from, options);
+  return al_patient_begin(from->session, from->name, options,
+                          (al_attempts){.begin = attempt, .leave = drop, .from = use(from)});
 }
