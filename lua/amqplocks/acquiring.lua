@@ -82,8 +82,7 @@ local function acquire_anew(self, method, opts)
   local core_object, connection, driver = self._core, self._connection, self._connection._driver
   local count = opts.count ~= 1 and opts.count or nil
   local settled = not opts.on_wait and news.settled(driver) or nil
-  local core_lock, message, code = await(driver, opts.on_wait, core_object[method], core_object, opts.timeout,
-    opts.fair, opts.priority, opts.poll, opts.patient, settled, count)
+  local core_lock, message, code = await(driver, opts.on_wait, core_object[method], core_object, opts, settled)
   if not core_lock then return nil, message, code end
   local fine, held
   fine, held, message, code = pcall(count and hand_over_all or hand_over, connection, core_lock)

@@ -63,7 +63,7 @@ function fast_mutex.new(connection, name, opts)
   return setmetatable({
     name = name,
     _connection = connection,
-    _core = connection._session:fast_mutex(name),
+    _core = connection._session:resource("fast_mutex", name, {}),
   }, metatable)
 end
 

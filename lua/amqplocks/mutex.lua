@@ -107,7 +107,7 @@ local mutex = {}
 function mutex.new(connection, name, opts)
   opts = options.check(opts or {}, schema, "mutex")
   if opts.owner ~= nil and not opts.reentrant then error("mutex: option owner needs reentrant = true", 0) end
-  local session, attempts, probe = connection._session, opts.max_attempts or 8, opts.probe or "auto"
+  local session = connection._session
   return setmetatable({
     name = name,
     persistent = opts.persistent or false,
@@ -116,8 +116,8 @@ function mutex.new(connection, name, opts)
     _entering = opts.reentrant and reentrant.enter or nil,
     _owner = opts.owner,
     _connection = connection,
-    _core = opts.persistent and session:semaphore(name, "ascending", attempts, probe, false, 1, opts.fenced)
-      or session:mutex(name, attempts, probe, opts.fenced),
+    _core = opts.persistent and session:resource("semaphore", name, options.merge(opts, { most = 1 }))
+      or session:resource("mutex", name, opts),
   }, metatable)
 end
 

@@ -108,7 +108,7 @@ function rwlock.new(connection, name, opts)
   return setmetatable({
     name = name,
     _connection = connection,
-    _core = connection._session:rwlock(name, opts.max_attempts or 8, opts.probe or "auto", opts.fenced),
+    _core = connection._session:resource("rwlock", name, opts),
   }, metatable)
 end
 

@@ -60,8 +60,7 @@ function semaphore.new(connection, name, opts)
   return setmetatable({
     name = name,
     _connection = connection,
-    _core = connection._session:semaphore(name, opts.strategy or "ascending", opts.max_attempts or 8,
-      opts.probe or "auto", false, 0, opts.fenced),
+    _core = connection._session:resource("semaphore", name, opts),
   }, metatable)
 end
 

@@ -154,15 +154,14 @@ local token_semaphore = {}
 
 function token_semaphore.new(connection, name, opts)
   opts = options.check(opts or {}, schema, "token_semaphore")
-  local is_quorum = opts.queue_type == "quorum"
-  if opts.fenced and not is_quorum then
+  if opts.fenced and opts.queue_type ~= "quorum" then
     error('token_semaphore: option "fenced" needs queue_type = "quorum": only a quorum queue counts holders', 0)
   end
   return setmetatable({
     name = name,
     _connection = connection,
     _options = { queue_type = opts.queue_type },
-    _core = connection._session:token_semaphore(name, is_quorum, opts.fenced),
+    _core = connection._session:resource("token_semaphore", name, opts),
   }, metatable)
 end
 

@@ -65,8 +65,8 @@ end
 local function cannot() return nil, "no_memory: it could not even be made", "no_memory" end
 
 --- Makes something to be acquired. Where the library throws, as Lua does, returns something that cannot be.
-function Client:make(kind, ...)
-  local fine, made = pcall(self.session[kind], self.session, ...)
+function Client:make(kind, name, options)
+  local fine, made = pcall(self.session.resource, self.session, kind, name, options or {})
   if fine then return self.process.peer:keep(made) end
   assert.equal("not enough memory", made)
   return { acquire = cannot, read = cannot, write = cannot }
@@ -139,41 +139,41 @@ local SLOTS = prepared("administer", "create", "images", {}, 2)
 local PERMITS = prepared("administer_tokens", "create", "licences", { queue_type = "classic" }, 1)
 local QUORUM = prepared("administer_tokens", "create", "licences", { queue_type = "quorum" }, 1)
 
-local function permits(is_quorum)
+local function permits(queue_type)
   return function (self)
-    local licences = self:make("token_semaphore", "licences", is_quorum)
-    local one = self:await(licences:acquire(1))
-    local other = self:await(licences:acquire(0))
+    local licences = self:make("token_semaphore", "licences", { queue_type = queue_type })
+    local one = self:await(licences:acquire{ timeout = 1 })
+    local other = self:await(licences:acquire{ timeout = 0 })
     if one and not other then table.remove(self.codes) end -- it was taken, or we are here for another reason
     self:let_go(other)
     self:let_go(one)
-    self:let_go(self:await(licences:acquire(1, false, 1)))
+    self:let_go(self:await(licences:acquire{ timeout = 1, priority = 1 }))
   end
 end
 
 local stories = {
   ["a slot"] = { prepare = SLOTS, program = function (self)
-    local images = self:make("semaphore", "images", "ascending", 8, "auto", false)
-    local one = self:await(images:acquire(0))
+    local images = self:make("semaphore", "images")
+    local one = self:await(images:acquire{ timeout = 0 })
     self:is_in_the_way("images-2-B")
-    local two = self:await(images:acquire())
+    local two = self:await(images:acquire{})
     if one then assert.is_boolean((one:held())) end
     self:let_go(one)
     self:let_go(two)
   end },
-  ["a permit"] = { prepare = PERMITS, program = permits(false) },
+  ["a permit"] = { prepare = PERMITS, program = permits "classic" },
   ["a permit of a quorum queue, beside a mutex"] = { prepare = QUORUM, program = function (self)
-    local lock = self:await(self:make("mutex", "db", 8, "auto"):acquire())
-    permits(true)(self)
+    local lock = self:await(self:make("mutex", "db"):acquire{})
+    permits "quorum"(self)
     self:let_go(lock)
   end },
   ["reading"] = { program = function (self)
     self:is_in_the_way("catalogue-writer")
-    self:let_go(self:await(self:make("rwlock", "catalogue", 8, "auto"):read()))
+    self:let_go(self:await(self:make("rwlock", "catalogue"):read{}))
   end },
   ["writing, and reading then"] = { program = function (self)
     self:is_in_the_way("catalogue-reader-0123456789abcdef", "catalogue-readers")
-    local lock = self:await(self:make("rwlock", "catalogue", 8, "auto"):write())
+    local lock = self:await(self:make("rwlock", "catalogue"):write{})
     if lock then self:await(lock:downgrade()) end
     self:let_go(lock)
   end },
@@ -197,9 +197,9 @@ local stories = {
     assert.is_true((count or 0) <= (marks or 0))
   end },
   ["closing with locks"] = { prepare = SLOTS, closes = true, program = function (self)
-    self.process:keep(self:await(self:make("semaphore", "images", "ascending", 8, "auto", false):acquire(1)))
-    self.process:keep(self:await(self:make("mutex", "db", 8, "auto"):acquire(1)))
-    self.process:keep(self:make("mutex", "db", 8, "auto"):acquire())
+    self.process:keep(self:await(self:make("semaphore", "images"):acquire{ timeout = 1 }))
+    self.process:keep(self:await(self:make("mutex", "db"):acquire{ timeout = 1 }))
+    self.process:keep(self:make("mutex", "db"):acquire{})
   end },
 }
 
@@ -230,8 +230,8 @@ describe("without memory", function ()
       n = n + 1
       local peer = Peer.open()
       shortage.c.arm(n)
-      local made, many = pcall(peer.session.semaphore, peer.session, ("n"):rep(220), "ascending", 8, "auto", false)
-      peer.kept[1] = made and many:acquire() or nil
+      local made, many = pcall(peer.session.resource, peer.session, "semaphore", ("n"):rep(220), {})
+      peer.kept[1] = made and many:acquire{} or nil
       peer.prober:pull()
       local written = {}
       for i, frame in ipairs(peer.prober.frames) do written[i] = frame.method or "content" end

@@ -463,23 +463,31 @@ function Peer:live(seconds, done)
   end
 end
 
---- A semaphore of the session, with acquire(timeout [, fair, priority, poll]). It has no doorbell unless options.bell
--- is true.
+-- A resource of the session whose methods take positional arguments instead of options.
+local function resource(self, kind, of, options)
+  local box = self.session:resource(kind, of, options or {})
+  local function begin(method)
+    return function (_, timeout, fair, priority, poll, patient, count)
+      return self:keep(box[method](box, { timeout = timeout, fair = fair, priority = priority, poll = poll,
+        patient = patient, count = count }))
+    end
+  end
+  return { acquire = begin "acquire", read = begin "read", write = begin "write" }
+end
+
+--- A semaphore of the session, with acquire(timeout [, fair, priority, poll, patient, count]). It has no doorbell
+-- unless options.bell is true.
 function Peer:semaphore(semaphore, options)
-  options = options or {}
-  return keeping(self, self.session:semaphore(semaphore, options.strategy or "ascending", options.max_attempts or 8,
-    options.probe or "auto", not options.bell, options.most, options.fenced))
+  local given = { silent = not (options and options.bell) }
+  for key, value in pairs(options or {}) do given[key] = value end
+  return resource(self, "semaphore", semaphore, given)
 end
 
-local function lock_of(peer, kind, resource, options)
-  options = options or {}
-  return keeping(peer, peer.session[kind](peer.session, resource, options.max_attempts or 8, options.probe or "auto",
-    options.fenced))
-end
-
---- A mutex of the session, with acquire(), and a readers–writer lock, with read() and write(), as for a semaphore.
-function Peer:mutex(mutex, options) return lock_of(self, "mutex", mutex, options) end
-function Peer:rwlock(rwlock, options) return lock_of(self, "rwlock", rwlock, options) end
+--- Other resources of the session, with acquire(), or read() and write(), as for a semaphore.
+function Peer:mutex(mutex, options) return resource(self, "mutex", mutex, options) end
+function Peer:rwlock(rwlock, options) return resource(self, "rwlock", rwlock, options) end
+function Peer:fast_mutex(mutex) return resource(self, "fast_mutex", mutex) end
+function Peer:token_semaphore(semaphore, options) return resource(self, "token_semaphore", semaphore, options) end
 
 --- The result of a finished operation; fails the test if the operation failed.
 function Peer:result(op)

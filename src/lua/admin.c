@@ -1,24 +1,33 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The administration of semaphores: methods of sessions. */
+ * The administration of locks: methods of sessions. */
 #include <string.h>
 
 #include "lua/binding.h"
 
-typedef al_op *with_slots(al_session *, const char *, int, const al_admin_options *);
-typedef al_op *without(al_session *, const char *, const al_admin_options *);
-
+/* An action takes a number of slots or permits, or none. `slots` is for semaphores, `permits` for token semaphores. */
 static const struct action {
   const char *name;
-  with_slots *with;
-  without *without;
-  al_lua_result result;
+  struct {
+    al_op *(*with)(al_session *, const char *, int, const al_admin_options *);
+    al_op *(*without)(al_session *, const char *, const al_admin_options *);
+    al_lua_result result;
+  } slots;
+  struct {
+    al_op *(*with)(al_session *, const char *, int, const al_token_admin_options *);
+    al_op *(*without)(al_session *, const char *, const al_token_admin_options *);
+    al_lua_result result;
+  } permits;
 } actions[] = {
-    {"create", al_admin_create, NULL, AL_LUA_COUNT},  {"add", al_admin_add, NULL, AL_LUA_COUNT},
-    {"remove", al_admin_remove, NULL, AL_LUA_COUNT},  {"resize", al_admin_resize, NULL, AL_LUA_COUNT},
-    {"destroy", NULL, al_admin_destroy, AL_LUA_TRUE}, {"repair", NULL, al_admin_repair, AL_LUA_COUNT},
-    {"slots", NULL, al_admin_slots, AL_LUA_COUNT},    {"status", NULL, al_admin_status, AL_LUA_SLOTS}};
+    {"create", {al_admin_create, NULL, AL_LUA_COUNT}, {al_token_admin_create, NULL, AL_LUA_COUNT}},
+    {"add", {al_admin_add, NULL, AL_LUA_COUNT}, {al_token_admin_add, NULL, AL_LUA_COUNT}},
+    {"remove", {al_admin_remove, NULL, AL_LUA_COUNT}, {al_token_admin_remove, NULL, AL_LUA_COUNT}},
+    {"resize", {al_admin_resize, NULL, AL_LUA_COUNT}, {al_token_admin_resize, NULL, AL_LUA_COUNT}},
+    {"destroy", {NULL, al_admin_destroy, AL_LUA_TRUE}, {NULL, al_token_admin_destroy, AL_LUA_TRUE}},
+    {"repair", {NULL, al_admin_repair, AL_LUA_COUNT}, {NULL, al_token_admin_repair, AL_LUA_COUNT}},
+    {"slots", {NULL, al_admin_slots, AL_LUA_COUNT}, {NULL, al_token_admin_slots, AL_LUA_PERMITS}},
+    {"status", {NULL, al_admin_status, AL_LUA_SLOTS}, {NULL, NULL, AL_LUA_TRUE}}};
 
 static const struct action *check_action(lua_State *L, int index) {
   const char *name = luaL_checkstring(L, index);
@@ -28,22 +37,23 @@ static const struct action *check_action(lua_State *L, int index) {
   return NULL;
 }
 
+static bool is_quorum(lua_State *L, int table) {
+  lua_getfield(L, table, "queue_type");
+  bool is_it = lua_isstring(L, -1) && strcmp(lua_tostring(L, -1), "quorum") == 0;
+  lua_pop(L, 1);
+  return is_it;
+}
+
 static void read_options(lua_State *L, int table, al_admin_options *options) {
   al_admin_options_init(options);
   if (!lua_istable(L, table)) return;
   options->timeout = al_lua_time_field(L, table, "timeout", options->timeout);
   options->wait = al_lua_time_field(L, table, "wait", 0);
-  lua_getfield(L, table, "overshoot");
-  if (!lua_isnil(L, -1)) options->overshoot = (int)luaL_checknumber(L, -1);
-  lua_getfield(L, table, "ascending");
-  options->ascending = lua_toboolean(L, -1);
-  lua_getfield(L, table, "queue_type");
-  options->quorum = lua_isstring(L, -1) && strcmp(lua_tostring(L, -1), "quorum") == 0;
-  lua_getfield(L, table, "revoke");
-  options->revoke = lua_toboolean(L, -1);
-  lua_getfield(L, table, "fenced");
-  options->fenced = lua_toboolean(L, -1);
-  lua_pop(L, 5);
+  al_lua_number_field(L, table, "overshoot", &options->overshoot);
+  options->ascending = al_lua_flag_field(L, table, "ascending");
+  options->quorum = is_quorum(L, table);
+  options->revoke = al_lua_flag_field(L, table, "revoke");
+  options->fenced = al_lua_flag_field(L, table, "fenced");
 }
 
 /* session:forget_fence("mutex" | "rwlock" | "semaphore", name) -> operation */
@@ -66,11 +76,31 @@ static int administer(lua_State *L) {
   const char *name = luaL_checkstring(L, 3);
   al_admin_options options;
   read_options(L, 4, &options);
-  int slots = action->with ? (int)luaL_checknumber(L, 5) : 0;
-  al_op **op = al_lua_new_op(L, action->result, 1);
+  int slots = action->slots.with ? (int)luaL_checknumber(L, 5) : 0;
+  al_op **op = al_lua_new_op(L, action->slots.result, 1);
   if (op)
-    *op = action->with ? action->with(session, name, slots, &options)
-                       : action->without(session, name, &options);
+    *op = action->slots.with ? action->slots.with(session, name, slots, &options)
+                             : action->slots.without(session, name, &options);
+  return al_lua_begun(L, op);
+}
+
+/* session:administer_tokens(action, name, options [, permits]) -> operation */
+static int administer_tokens(lua_State *L) {
+  al_session *session = al_lua_check_session(L, 1)->session;
+  const struct action *action = check_action(L, 2);
+  const char *name = luaL_checkstring(L, 3);
+  luaL_checktype(L, 4, LUA_TTABLE);
+  al_token_admin_options options;
+  al_token_admin_options_init(&options);
+  options.timeout = al_lua_time_field(L, 4, "timeout", options.timeout);
+  options.wait = al_lua_time_field(L, 4, "wait", 0);
+  options.quorum = is_quorum(L, 4);
+  luaL_argcheck(L, action->permits.with || action->permits.without, 2, "no such action");
+  int permits = action->permits.with ? (int)luaL_checknumber(L, 5) : 0;
+  al_op **op = al_lua_new_op(L, action->permits.result, 1);
+  if (op)
+    *op = action->permits.with ? action->permits.with(session, name, permits, &options)
+                               : action->permits.without(session, name, &options);
   return al_lua_begun(L, op);
 }
 
@@ -81,11 +111,7 @@ static int wait_released(lua_State *L) {
   al_admin_options options;
   read_options(L, 3, &options);
   luaL_checktype(L, 4, LUA_TTABLE);
-#if LUA_VERSION_NUM == 501
-  size_t count = lua_objlen(L, 4);
-#else
-  size_t count = lua_rawlen(L, 4);
-#endif
+  size_t count = al_lua_length(L, 4);
   int *slots = lua_newuserdata(L, (count + 1) * sizeof *slots); /* Lua frees it, also after an error */
   for (size_t i = 0; i < count; i++) {
     lua_rawgeti(L, 4, (int)i + 1);
@@ -125,8 +151,12 @@ static int revoke_lock(lua_State *L) {
 }
 
 void al_lua_open_admin(lua_State *L) {
-  static const luaL_Reg methods[] = {{"administer", administer},       {"forget_fence", forget_fence},
-                                     {"wait_released", wait_released}, {"revoke", revoke},
-                                     {"revoke_lock", revoke_lock},     {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"administer", administer},
+                                     {"administer_tokens", administer_tokens},
+                                     {"forget_fence", forget_fence},
+                                     {"wait_released", wait_released},
+                                     {"revoke", revoke},
+                                     {"revoke_lock", revoke_lock},
+                                     {NULL, NULL}};
   al_lua_add_methods(L, AL_LUA_SESSION, methods);
 }

@@ -16,11 +16,7 @@
 #include "amqplocks.h"
 
 #define AL_LUA_SESSION "amqplocks.core.session"
-#define AL_LUA_SEMAPHORE "amqplocks.core.semaphore"
-#define AL_LUA_TOKEN_SEMAPHORE "amqplocks.core.token_semaphore"
-#define AL_LUA_MUTEX "amqplocks.core.mutex"
-#define AL_LUA_FAST_MUTEX "amqplocks.core.fast_mutex"
-#define AL_LUA_RWLOCK "amqplocks.core.rwlock"
+#define AL_LUA_RESOURCE "amqplocks.core.resource"
 #define AL_LUA_LOCK "amqplocks.core.lock"
 #define AL_LUA_OP "amqplocks.core.operation"
 #define AL_LUA_SENTINEL "amqplocks.core.sentinel"
@@ -96,23 +92,8 @@ int al_lua_finish(lua_State *L, al_op *op, al_lua_result result, int parent, uin
 al_op *al_lua_check_op(lua_State *L, int index);
 void al_lua_open_op(lua_State *L);
 
-/* acquiring.c: the common part of semaphores, mutexes and other resources that can be acquired, of the session at
- * index 1. al_lua_new_resource() pushes an empty box, which its caller fills. al_lua_acquire() begins an operation
- * with the Lua arguments timeout, fair, priority, poll. Times are in seconds. Without a timeout the operation waits
- * without limit; with timeout 0 it tries once. al_lua_drop_resource() empties the box and drops the resource. */
-typedef al_op *al_lua_begin_acquire(void *resource, const al_acquire_options *options);
-void **al_lua_new_resource(lua_State *L, const char *type);
-int al_lua_acquire(lua_State *L, const char *type, al_lua_begin_acquire *begin);
-int al_lua_drop_resource(lua_State *L, const char *type, void drop(void *));
-al_probing al_lua_probing(lua_State *L, int index);
-
-void al_lua_open_semaphore(lua_State *L);       /* semaphore.c */
-void al_lua_open_token_semaphore(lua_State *L); /* token_semaphore.c */
-void al_lua_open_mutex(lua_State *L);           /* mutex.c */
-void al_lua_open_fast_mutex(lua_State *L);      /* fast_mutex.c */
-void al_lua_open_rwlock(lua_State *L);          /* rwlock.c */
-void al_lua_open_admin(lua_State *L);           /* admin.c: methods of sessions */
-void al_lua_open_token_admin(lua_State *L);     /* token_admin.c: a method of sessions */
+void al_lua_open_resources(lua_State *L); /* resources.c: a method of sessions */
+void al_lua_open_admin(lua_State *L);     /* admin.c: methods of sessions */
 
 /* lock.c: pushes an empty box for a lock of the session at `parent`. The caller fills it. al_lua_push_lock_maker() pushes a
  * function that does so, and its argument; al_lua_made_lock() is what to fill in the box that it has returned. */

@@ -81,12 +81,7 @@ int luaopen_amqplocks_core(lua_State *L) {
   al_lua_open_bytes(L);
   al_lua_open_op(L);
   al_lua_open_lock(L);
-  al_lua_open_semaphore(L);
-  al_lua_open_token_semaphore(L);
-  al_lua_open_mutex(L);
-  al_lua_open_fast_mutex(L);
-  al_lua_open_rwlock(L);
+  al_lua_open_resources(L);
   al_lua_open_admin(L);
-  al_lua_open_token_admin(L);
   return 1;
 }

@@ -39,7 +39,8 @@ end
 -- Waits for another permit until the timeout, at which there is no majority. (A Lua program waits for one lock at a
 -- time; the keeper and the other calls drive this operation.)
 local function wait_for_permit(self, seconds)
-  self.waiting = self.conn._session:token_semaphore(self.name, true):acquire(seconds)
+  local permits = self.conn._session:resource("token_semaphore", self.name, { queue_type = "quorum" })
+  self.waiting = permits:acquire{ timeout = seconds }
   until_true(function()
     self.permit:verify()
     return self.waiting:waiting() ~= nil

@@ -111,39 +111,24 @@ session.drop, session.__close = session.abort, session.abort
 
 -- ---- locks ----------------------------------------------------------------------------------------------------------
 
--- The core's object of a lock. Each of its methods is called with the options of acquire.
-local function lockable(self, methods)
+-- What each kind of lock claims, by the name of the method.
+local kinds = {
+  semaphore = function(broker, name) return { acquire = broker:slots(name) } end,
+  token_semaphore = function(broker, name) return { acquire = broker:token_semaphore(name) } end,
+  mutex = function(broker, name) return { acquire = broker:mutex(name) } end,
+  fast_mutex = function(broker, name) return { acquire = broker:fast_mutex(name) } end,
+  rwlock = function(broker, name) return broker:sides(name) end,
+}
+
+function session:resource(kind, name, opts)
   local object = {}
-  for what, claims in pairs(methods) do
-    object[what] = function(_, timeout, _, priority, _, is_patient, _, count)
-      return acquire(self, claims.resource, claims, timeout, priority, is_patient, count)
+  for what, resource in pairs(kinds[kind](self.broker, name)) do
+    local claims = { resource = resource, most = opts.most, is_fenced = opts.fenced }
+    object[what] = function(_, how)
+      return acquire(self, resource, claims, how.timeout, how.priority, how.patient, how.count)
     end
   end
   return object
-end
-
-function session:semaphore(name, _, _, _, _, most, is_fenced)
-  return lockable(self, { acquire = {
-    resource = self.broker:slots(name), most = most ~= 0 and most or nil, is_fenced = is_fenced,
-  } })
-end
-
-function session:mutex(name, _, _, is_fenced)
-  return lockable(self, { acquire = { resource = self.broker:mutex(name), is_fenced = is_fenced } })
-end
-
-function session:fast_mutex(name) return lockable(self, { acquire = { resource = self.broker:fast_mutex(name) } }) end
-
-function session:rwlock(name, _, _, is_fenced)
-  local sides = self.broker:sides(name)
-  return lockable(self, {
-    read = { resource = sides.read, is_fenced = is_fenced },
-    write = { resource = sides.write, is_fenced = is_fenced },
-  })
-end
-
-function session:token_semaphore(name, _, is_fenced)
-  return lockable(self, { acquire = { resource = self.broker:token_semaphore(name), is_fenced = is_fenced } })
 end
 
 -- ---- administrators -------------------------------------------------------------------------------------------------

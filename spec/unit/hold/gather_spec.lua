@@ -24,7 +24,7 @@ describe("a gather", function ()
   local function begins(wanted, timeout)
     local peer = Peer.open()
     local semaphore = peer:semaphore("images")
-    return peer, semaphore:acquire(timeout or 0, nil, nil, nil, nil, nil, wanted), semaphore
+    return peer, semaphore:acquire(timeout or 0, nil, nil, nil, nil, wanted), semaphore
   end
 
   -- The gate is free, and is claimed.
@@ -104,7 +104,7 @@ describe("a gather", function ()
     peer.prober:look{ "images-many" }
     no_squatters(peer)
     peer:failed(op, "busy", "0 of 2 slots", "images")
-    op = semaphore:acquire(0, nil, nil, nil, nil, nil, 3)
+    op = semaphore:acquire(0, nil, nil, nil, nil, 3)
     enters(peer)
     takes(peer, 1)
     looks(peer, 3)

@@ -17,7 +17,7 @@ describe("a coroutine that waits for an operation", function()
   end)
 
   local function wait()
-    local operation = peer.session:semaphore("a", "ascending", 8, "auto", true):acquire()
+    local operation = peer.session:resource("semaphore", "a", { silent = true }):acquire{}
     local thread = coroutine.create(function() room:wait(operation) end)
     coroutine.resume(thread)
     return operation, thread

@@ -12,7 +12,7 @@ describe("a fast mutex", function ()
 
   before_each(function ()
     peer = scene.open()
-    mutex = peer.session:fast_mutex "images"
+    mutex = peer:fast_mutex "images"
   end)
 
   local function acquire(...) return peer:keep(mutex:acquire(...)) end
@@ -91,7 +91,7 @@ describe("a fast mutex", function ()
       end },
     } do
       peer = scene.open()
-      mutex = peer.session:fast_mutex "images"
+      mutex = peer:fast_mutex "images"
       local op, taker = is_deserted()
       case[2]()
       peer:failed(op, code, case[1])

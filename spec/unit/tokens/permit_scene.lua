@@ -20,8 +20,7 @@ end
 
 --- One of the session's token semaphores: has acquire().
 function scene.semaphore(peer, quorum)
-  local box = peer.session:token_semaphore("images", quorum)
-  return { acquire = function (_, ...) return peer:keep(box:acquire(...)) end }
+  return peer:token_semaphore("images", { queue_type = quorum and "quorum" or nil })
 end
 
 --- The core consumes, on a channel that it may have to open. Returns { channel =, tag =, consume =, is_new = }.

@@ -101,7 +101,7 @@ for _, way in ipairs(Peer.ways) do
 
     it("with a long header is read for the numbers behind it", function ()
       peer = permits.open{ way = way }
-      local op = peer:keep(peer.session:token_semaphore("images", true):acquire(60))
+      local op = peer:token_semaphore("images", { queue_type = "quorum" }):acquire(60)
       local taker = permits.consumes(peer)
       permits.deliver(peer, taker, { type = "amqplocks.permit", message_id = ("a"):rep(16), headers = {
         a = ("y"):rep(300), ["x-amqplocks-base"] = 1000, ["x-delivery-count"] = 3 } }, true)

@@ -41,7 +41,7 @@ end
 -- For the story -----------------------------------------------------------------------------------------------------
 
 function FastMutex.ask(_, process, _, ...)
-  return process:keep(process.session:fast_mutex(NAME)):acquire(...)
+  return process.peer:fast_mutex(NAME):acquire(...)
 end
 
 -- By basic.get.

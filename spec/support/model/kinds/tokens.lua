@@ -70,8 +70,8 @@ function Tokens:undone(permits)
 end
 
 function Tokens:ask(process, _, ...)
-  local is_quorum = self.queue_type == "quorum"
-  return process:keep(process.session:token_semaphore(NAME, is_quorum, self.crowd.options.fenced)):acquire(...)
+  return process.peer:token_semaphore(NAME,
+    { queue_type = self.queue_type, fenced = self.crowd.options.fenced }):acquire(...)
 end
 
 --- A stranger has a permit. Gives what ends it.
