@@ -59,7 +59,7 @@ describe("an acquire given up at each of its steps leaves nothing held", functio
   for probe, is_new in pairs{ publish = true, passive = false } do
     it(("on a %s connection, probing by %s"):format(is_new and "new" or "used", probe), function()
       at_each_step(function(conn, sem, steps)
-        local operation = sem._core:acquire(5)
+        local operation = sem._core:acquire{ timeout = 5 }
         local ended = go(conn, operation, steps)
         if steps % 2 == 0 then operation:drop() end
         operation = nil -- luacheck: ignore 311
@@ -96,7 +96,7 @@ describe("an acquire given up at each of its steps leaves nothing held", functio
     for _, probe in ipairs{ "publish", "passive" } do
       local sem = conn:semaphore(name, { probe = probe })
       for i = 1, 50 do
-        local operation = sem._core:acquire(5)
+        local operation = sem._core:acquire{ timeout = 5 }
         go(conn, operation, i % 8)
         operation:drop()
       end
@@ -112,7 +112,7 @@ it("an acquire given up between its claim and the broker's answer leaves nothing
   local sem = conn:semaphore(name)
   local function drop_claimed()
     while true do
-      local operation = sem._core:acquire(5)
+      local operation = sem._core:acquire{ timeout = 5 }
       while not operation:done() do
         conn._session:wait(operation)
         pcall(stage.until_held, name, 1, 0.05)

@@ -106,7 +106,7 @@ for what, kind in pairs{
       for _ = 1, 20 do fails("busy", one:try_acquire()) end
       for _ = 1, 5 do fails("timeout", one:acquire{ timeout = 0.005 }) end
       assert.is_false(pcall(one.acquire, one, { on_wait = function() error "enough" end }))
-      one._core:acquire(30)
+      one._core:acquire{ timeout = 30 }
       collectgarbage()
       collectgarbage()
       at(0, 1)

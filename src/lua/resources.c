@@ -139,6 +139,7 @@ static al_acquire_options acquire_options(lua_State *L, int table) {
 static int acquire(lua_State *L, const resource_box *box, begin_acquire *begin) {
   luaL_argcheck(L, begin, 1, "a resource of another kind has this method");
   luaL_checktype(L, 2, LUA_TTABLE);
+  lua_settop(L, 3);
   al_acquire_options options = acquire_options(L, 2);
   al_lua_kept(L, 1);
   int session = lua_gettop(L);

@@ -72,7 +72,7 @@ end
 local function inherited(kind)
   local holder = another(kind)
   holder:run("lock = assert(resource:acquire())")
-  local operation = resources[kind]._core:acquire()
+  local operation = resources[kind]._core:acquire{}
   local settled = bare.now() + SETTLED
   while bare.now() < settled do
     conn._driver.wait(operation)
