@@ -521,8 +521,8 @@ prove-sim: prepare build ## stories (simulated runs) against a model broker: [SE
 prove-breakages: prepare build ## break the library on purpose; a story must catch it: [BREAKAGE=name] [SECONDS=60] [SEED=number]
 	@$(WITH_ENV) LUA=$(LUA) SECONDS_EACH=$(SECONDS) SEED=$(SEED) tools/prove/breakages/run $(BREAKAGE)
 
-mutate: prepare build build-for-nginx cli ## change the C code in small ways; a spec must notice: [N=300] [SEED=1] [JOBS=cores] [IN=folder] [SPEC=files] [MUTANT=file:line:column:kind]
-	@$(WITH_ENV) AMQP_URL= N=$(N) SEED=$(SEED) JOBS=$(JOBS) MUTANT=$(MUTANT) IN="$(IN)" SPEC="$(SPEC)" spec/support/broker with tools/mutate/run
+mutate: prepare build build-for-nginx cli ## change the C code in small ways; a spec must notice: [N=300] [SEED=1] [JOBS=4] [IN=folder] [SPEC=files] [MUTANT=file:line:column:kind]
+	@$(WITH_ENV) AMQP_URL= N=$(N) SEED=$(SEED) JOBS=$(JOBS) MUTANT=$(MUTANT) IN="$(IN)" SPEC="$(SPEC)" tools/mutate/run
 else
 prove-sim prove-breakages mutate:
 	+@$(MAKE) --no-print-directory LUA=$(PROVE_LUA) $@
