@@ -53,7 +53,7 @@ describe("those who wait", function()
     it("are told how things stand, up to the lock, and of no others where there are none: " .. kind, function()
       local name, conn, reasons = kind == "slot" and line.semaphore(1) or gate.name(), stage.connect(), {}
       local function new(on) return kind == "slot" and on:semaphore(name) or on:mutex(name) end
-      local held, operation = stage.take(new(stage.connect())), new(conn)._core:acquire(60, false, 0, 600)
+      local held, operation = stage.take(new(stage.connect())), new(conn)._core:acquire{ timeout = 60, poll = 600 }
       until_true(function()
         conn._session:wait(operation)
         local seconds, reason = operation:waiting()
