@@ -21,44 +21,13 @@ function scene.row(from, to)
   return scene.slots(unpack(list))
 end
 
-local function slot_of(queue) return tonumber(queue:match"^images%-(%d+)%-A$") end
-
--- What is known of slots: which exist, the highest of them, how many are in a row from 1.
-local Known = {}
-Known.__index = Known
-
-function Known:add(queue)
-  local slot = slot_of(queue)
-  if not slot then return end
-  self[slot] = true
-  self.highest = math.max(self.highest, slot)
-  while self[self.count + 1] do self.count = self.count + 1 end
-end
-
--- Answers the survey, window after window, and then the passive declares: for the slot that ends the row, and in its
--- gaps. `exists` is what answer() takes, and queue = "down" for a slot whose node is: only these declares tell.
+-- Answers the survey, window after window; `exists` is what answer() takes. Returns the names that were asked for.
 function scene.survey(peer, exists)
-  local names, sure, seen, width = {}, 0, 0, 1
-  local known = setmetatable({ highest = 0, count = 0 }, Known)
-  for key, value in pairs(exists) do
-    if value ~= "down" then known:add(value == "nack" and key or value) end
+  local names = {}
+  while peer.prober:next() ~= "nothing" do
+    for _, name in ipairs(peer.prober:look(exists)) do table.insert(names, name) end
   end
-  while true do
-    while peer.prober:next() ~= "nothing" do
-      for _, name in ipairs(peer.prober:look(exists)) do
-        table.insert(names, name)
-        seen = slot_of(name) or seen
-      end
-    end
-    sure = math.max(sure, known.count)
-    if sure >= math.min(math.max(known.highest, known.count + 1), seen) then return names end
-    local asked = scene.row(sure + 1, math.min(sure + width, seen))
-    peer.holder:again({ unpack(asked) }, exists)
-    for _, queue in ipairs(asked) do
-      if exists[queue] == "down" then known:add(queue) end
-    end
-    sure, width = sure + #asked, width * 2
-  end
+  return names
 end
 
 -- An action under way that claims the mutex, which is not granted yet. Returns op, mutex.

@@ -51,7 +51,7 @@ describe("an administrator", function ()
   -- The rule, the action, its amount, the result, the slots that exist (1 to 3), those deleted and declared,
   -- the tokens in the bell (0; false: there is none), and those published (as many as slots declared).
   for _, row in ipairs{
-    { "adds behind a slot whose node is down", "add", 1, exists = { "images-1-A", ["images-2-A"] = "down" },
+    { "adds behind a slot that refuses probes", "add", 1, exists = { "images-1-A", ["images-2-A"] = "nack" },
       declares = slots(3), 3 },
     { "removes from the end, one answer after the other", "remove", 2, deletes = slots(3, 2), 1 },
     { "resizes a bell that lacks tokens: finishes what another began", "resize", 3, bell = 1, tokens = 2, 3 },
@@ -69,10 +69,9 @@ describe("an administrator", function ()
     end)
   end
 
-  it("about to delete does not shrink by a slot whose node is down", function ()
-    local exists = { "images-1-A", "images-2-A", ["images-3-A"] = "down" }
-    local op, mutex = begin(peer, "remove", 1, {}, exists)
-    peer.holder:again(slots(3), exists)
+  it("about to delete does not shrink by a slot that refuses probes", function ()
+    local op, mutex = begin(peer, "remove", 1, {}, { "images-1-A", "images-2-A", ["images-3-A"] = "nack" })
+    peer.holder:again(slots(3), { ["images-3-A"] = "down" })
     peer.holder:expect("queue.delete", { queue = "images-3-A", channel = mutex.channel })
     peer.holder:refuse(mutex.channel, 404, "NOT_FOUND - home node 'rabbit@other' of durable queue 'images-3-A' in "
       .. "vhost '/' is down or inaccessible", "queue.delete")

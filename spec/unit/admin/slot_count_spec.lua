@@ -21,27 +21,9 @@ describe("a survey", function ()
     return op
   end
 
-  -- The slots given exist: number = "down" if the node is. Such a slot seems to be absent until a passive declare.
-  local function with(states)
-    local exists = {}
-    for slot, state in pairs(states) do
-      local queue = slots(slot)[1]
-      if state == "down" then exists[queue] = state else table.insert(exists, queue) end
-    end
-    return exists
-  end
-
-  local function all_down(count)
-    local states = {}
-    for slot = 1, count do states[slot] = "down" end
-    return states
-  end
-
-  it("counts the slots in a row, without the mutex, also those whose node is down", function ()
-    for _, states in ipairs{ { true, true, true, true, true }, {}, { true, true, "down" }, { "down", true },
-      { true, "down", true, "down", true }, all_down(1), all_down(16), all_down(17), all_down(150) } do
-      local op = counted(with(states))
-      assert.equal(#states, peer:result(op))
+  it("counts the slots in a row, without the mutex", function ()
+    for _, count in ipairs{ 0, 1, 5, 16, 17, 150 } do
+      assert.equal(count, peer:result(counted(scene.row(1, count))))
     end
   end)
 
@@ -51,44 +33,17 @@ describe("a survey", function ()
   end)
 
   it("calls a gap a conflict, and names it", function ()
-    for stray, states in pairs{ [5] = { true, true, [5] = true }, [6] = { true, "down", [5] = "down", [6] = true } } do
-      local op = counted(with(states))
-      peer:failed(op, "conflict", ('"images-%d-A" exists'):format(stray), '"images-3-A" does not', "repair()")
-    end
+    local op = counted(slots(1, 2, 5))
+    peer:failed(op, "conflict", '"images-5-A" exists', '"images-3-A" does not', "repair()")
   end)
 
-  it("decides nothing when the holder is lost, or the broker denies a passive declare", function ()
-    for code, answer in pairs{
-      unreachable = function () peer.holder:down("timed out") end,
-      refused = function (look) peer.holder:refuse(look.channel, 403, "ACCESS_REFUSED", "queue.declare") end,
-    } do
-      peer = Peer.open()
-      local op = peer.session:administer("slots", "images", {})
-      peer.prober:look{}
-      peer.prober:look{}
-      peer.holder:opened()
-      answer(peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true }))
-      peer:failed(op, code)
-    end
-  end)
-
-  it("is not kept by the prober, lost meanwhile, which it no longer needs", function ()
-    local op = peer.session:administer("slots", "images", {})
-    peer.prober:look{}
-    peer.prober:look{}
-    peer.prober:down("timed out")
-    peer.holder:again(slots(1))
-    assert.equal(0, peer:result(op))
-  end)
-
-  it("shows what is held, gaps and strays, and slots whose node is down", function ()
+  it("shows what is held, gaps and strays", function ()
     local op = peer.session:administer("status", "images", {})
-    local names = scene.survey(peer, { "images-1-A", "images-1-B", "images-2-A", "images-4-B", ["images-5-A"] = "down",
-      "images-6-A" })
+    local names = scene.survey(peer, { "images-1-A", "images-1-B", "images-2-A", "images-4-B", "images-5-A" })
     assert.same({ "images-1-A", "images-1-B", "images-2-A", "images-2-B" }, { unpack(names, 1, 4) })
     local function slot(exists, held) return { exists = exists, held = held } end
-    assert.same({ slot(true, true), slot(true, false), slot(false, false), slot(false, true), slot(true, false),
-      slot(true, false) }, peer:result(op))
+    assert.same({ slot(true, true), slot(true, false), slot(false, false), slot(false, true), slot(true, false) },
+      peer:result(op))
   end)
 end)
 

@@ -194,7 +194,6 @@ describe("the doorbell", function ()
       local op = sem:acquire(0)
       misses(arrives())
       while peer.prober:next() ~= "nothing" do peer.prober:look{} end
-      peer.holder:again{ "images-1-A" }
       peer:failed(op, "not_found")
       peer:semaphore("images", { bell = true }):acquire(0)
       arrives()

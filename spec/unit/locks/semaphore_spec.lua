@@ -140,32 +140,19 @@ describe("an acquire", function ()
   local cases = {
     { "is busy once, looking once", row(3, "all"), "busy", 'all 3 slots of "images" are held' },
     { "fails when there is no first slot, whatever comes after", { "images-2-A", "images-1-B" }, "not_found",
-      'no semaphore "images"', again = { "images-1-A" } },
-    { "takes no slot past a gap", { "images-1-A", "images-1-B", "images-3-A" }, "busy", "all 1 slots",
-      again = { "images-2-A" } },
+      'no semaphore "images"' },
+    { "takes no slot past a gap", { "images-1-A", "images-1-B", "images-3-A" }, "busy", "all 1 slots" },
     { "does not claim a slot whose A is unavailable", { ["images-1-A"] = "nack", "images-2-A" }, 2 },
     { "does not claim a slot whose B is unavailable", { "images-1-A", ["images-1-B"] = "nack", "images-2-A" }, 2 },
     { "is unavailable when every slot is", { ["images-1-A"] = "nack", ["images-2-A"] = "nack" }, "unavailable",
       '2 of 2 slots of "images"' },
     { "is busy when the others are held", { ["images-1-A"] = "nack", "images-2-A", "images-2-B" }, "busy", "images" },
-    { "is unavailable, and does not say that there is no semaphore, where the first slot's node is down", {},
-      "unavailable", "1 of 1 slots", again = { "images-1-A" }, down = { ["images-1-A"] = "down" } },
-    { "takes a slot that was made between the two questions", {}, 1, again = { "images-1-A" },
-      down = { ["images-1-A"] = true } },
-    { "takes a slot behind some whose node is down, of which it asks for those that seem to be absent",
-      { "images-1-A", "images-1-B", "images-3-A", "images-3-B", "images-6-A" }, 6,
-      again = { "images-2-A", "images-4-A", "images-5-A" },
-      down = { ["images-2-A"] = "down", ["images-4-A"] = "down", ["images-5-A"] = "down" } },
-    { "takes no slot behind a gap, also if one whose node is down is in it", { "images-1-A", "images-1-B",
-      "images-4-A" }, "busy", "all 2 slots", again = { "images-2-A", "images-3-A" },
-      down = { ["images-2-A"] = "down" } },
   }
 
   for _, case in ipairs(cases) do
     local title, seen, outcome, words = unpack(case)
     it(title, function ()
       local peer, op = searches(seen, 0)
-      if case.again then peer.holder:again(case.again, case.down) end
       if type(outcome) == "number" then
         gets(peer, op, outcome)
       else
@@ -177,56 +164,12 @@ describe("an acquire", function ()
     end)
   end
 
-  it("waits for slots whose node is down if it waits at all, and looks again", function ()
-    local peer, op = searches({}, 60)
-    peer.holder:again({ "images-1-A" }, { ["images-1-A"] = "down" })
-    assert.is_false(op:done())
-    peer:live(10, function () return peer.prober:next() ~= "nothing" end)
-    peer.prober:look{ "images-1-A" }
-    gets(peer, op, 1)
-  end)
-
-  it("is a deadlock where all slots are its own connection's, unless there is one whose node is down", function ()
-    for _, is_down in ipairs{ true, false } do
-      local peer = Peer.open()
-      local _ = peer:acquire("images")
-      local op = peer:semaphore("images"):acquire(60)
-      for _ = 1, 2 do peer.prober:look{ "images-1-A", "images-1-B" } end -- two slots, and then more
-      peer.holder:again({ "images-2-A" }, { ["images-2-A"] = is_down and "down" or nil })
-      assert.equal(not is_down, op:done())
-      if not is_down then peer:failed(op, "deadlock", "all 1 slots") end
-    end
-  end)
-
-  describe("that asks once more whether a slot is there", function ()
-    -- Returns peer, op, the passive declare.
-    local function asks_again(timeout)
-      local peer, op = searches({}, timeout)
-      peer.holder:opened()
-      return peer, op, peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true })
-    end
-
-    it("decides nothing when the connection is lost, or the broker denies the question, and says so", function ()
-      local peer, op = asks_again(0)
-      peer.holder:down("timed out")
-      peer:failed(op, "unreachable", "timed out")
-      local look
-      peer, op, look = asks_again(0)
-      peer.holder:refuse(look.channel, 403, "ACCESS_REFUSED - access to queue refused", "queue.declare")
-      peer:failed(op, "refused", "access to queue")
-      peer.prober:silent()
-      peer.holder:silent()
-    end)
-
-    it("lets go of the question when its time is over, or it is abandoned, not only with the operation", function ()
-      for _, code in ipairs{ "timeout", "unreachable", "abandoned" } do
-        local peer, op, look = asks_again(code == "timeout" and 2 or 60)
-        if code == "abandoned" then op:drop() else peer:pass(5) end
-        if code ~= "abandoned" then peer:failed(op, code) end
-        peer.holder:closes(look.channel)
-        peer.holder:silent()
-      end
-    end)
+  it("is a deadlock where all slots are its own connection's", function ()
+    local peer = Peer.open()
+    local _ = peer:acquire("images")
+    local op = peer:semaphore("images"):acquire(60)
+    for _ = 1, 2 do peer.prober:look{ "images-1-A", "images-1-B" } end -- two slots, and then more
+    peer:failed(op, "deadlock", "all 1 slots")
   end)
 
   describe("that begins elsewhere", function ()
@@ -234,21 +177,16 @@ describe("an acquire", function ()
       for _, seen in ipairs{ {}, { "images-3-A" } } do
         local peer, op = begins_at(3)
         peer.prober:look(seen)
-        peer.holder:again{ "images-1-A" }
         peer:failed(op, "not_found")
         peer.prober:silent()
         peer.holder:silent()
       end
     end)
 
-    it("takes a slot although the first refuses, or seems to be absent, as its node is down", function ()
+    it("takes a slot although the first refuses", function ()
       local peer, op = begins_at(3)
       peer.prober:look{ ["images-1-A"] = "nack", "images-3-A" }
       gets(peer, op, 3)
-      peer, op = begins_at(3)
-      peer.prober:look{ "images-3-A", "images-3-B", "images-4-A" }
-      peer.holder:again({ "images-1-A" }, { ["images-1-A"] = "down" })
-      gets(peer, op, 4)
     end)
   end)
 

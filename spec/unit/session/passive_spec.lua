@@ -84,7 +84,6 @@ describe("a passive probe", function ()
       peer.prober:send(NO_ALARM)
       op = peer:semaphore("images"):acquire(0)
       peer.prober:look{}
-      peer.holder:again{ "images-1-A" }
       peer:failed(op, "not_found")
     end)
 

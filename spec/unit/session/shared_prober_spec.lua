@@ -36,7 +36,6 @@ describe("a session that asks by another one's prober", function ()
     owner:pass(1)
     owner.prober:handshake()
     owner.prober:look{}
-    borrower.holder:again{ "sounds-1-A" }
     borrower:failed(op, "not_found")
   end)
 
