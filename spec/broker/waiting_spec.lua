@@ -211,7 +211,7 @@ it("several that wait on one connection are each woken for its own", function()
     names[i] = line.semaphore(1)
     held[i] = line.process(names[i])
     held[i]:run("assert(take(20))")
-    waiting[i] = conn:semaphore(names[i])._core:acquire(nil, i % 2 == 0, 0, 600)
+    waiting[i] = conn:semaphore(names[i])._core:acquire{ fair = i % 2 == 0, poll = 600 }
   end
   for i = 1, 3 do
     until_true(function()

@@ -284,8 +284,8 @@ end
 --               frames on such a channel wait, too. All other requests for it are answered.
 --   "dead"      the node of a durable queue was killed. Its consumers are notified. All other requests for the queue,
 --               and later frames on their channels, wait until it is back. Messages to it are refused.
---   "refused"   its node is down. Messages to it, and all other requests for it, are refused. (With Mnesia, messages are
---               returned as if it did not exist.)
+--   "refused"   its node is down. Messages to it, and all other requests for it, are refused. (With Mnesia, messages
+--               are returned as if it did not exist.)
 function Broker:trouble(name, what)
   local queue = self.queues[name]
   if not queue then return end
