@@ -9,9 +9,9 @@
 #include "core/acquire/resource.h"
 #include "lua/binding.h"
 
-/* timid.never(mutex): `mutex` is the core's object, which begins with an al_resource */
+/* timid.never(mutex): `mutex` is the core's object, whose box begins with an al_resource */
 static int never(lua_State *L) {
-  al_resource **box = luaL_checkudata(L, 1, AL_LUA_MUTEX);
+  al_resource **box = luaL_checkudata(L, 1, AL_LUA_RESOURCE);
   (*box)->memory->boldness.needed = UINT64_MAX;
   return 0;
 }
