@@ -9,7 +9,6 @@ local core = require "amqplocks.core"
 local guard = require "amqplocks.waiting.guard"
 local lock = require "amqplocks.lock"
 local locks = require "amqplocks.locks"
-local memory = require "amqplocks.compat.no_memory"
 local news = require "amqplocks.waiting.notify"
 local options = require "amqplocks.options"
 local pcall = require("amqplocks.compat.pcall").pcall
@@ -90,7 +89,6 @@ local function acquire_anew(self, method, opts)
   drop(core_lock, count) -- otherwise it would be held until it is collected
   if driver.mind then pcall(driver.mind) end
   if fine then return nil, message, code end
-  if held == memory.ERROR then return memory.none() end
   error(held, 0)
 end
 

@@ -8,7 +8,6 @@ local await = require "amqplocks.waiting.await"
 local core = require "amqplocks.core"
 local guard = require "amqplocks.waiting.guard"
 local locks = require "amqplocks.locks"
-local memory = require "amqplocks.compat.no_memory"
 local methods = require "amqplocks.methods"
 local options = require "amqplocks.options"
 local pcall = require("amqplocks.compat.pcall").pcall
@@ -114,7 +113,7 @@ local function acquire(self, opts)
   if fine and result then return result end
   release.close(taken)
   if fine then return nil, message, code end
-  return memory.results(false, result)
+  error(result, 0)
 end
 
 local NONE, ONCE = {}, { timeout = 0 }

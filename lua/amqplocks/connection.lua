@@ -11,7 +11,6 @@ local elect = require "amqplocks.elect"
 local events = require "amqplocks.waiting.events"
 local fast_mutex = require "amqplocks.fast_mutex"
 local guard = require "amqplocks.waiting.guard"
-local memory = require "amqplocks.compat.no_memory"
 local methods = require "amqplocks.methods"
 local mutex = require "amqplocks.mutex"
 local news = require "amqplocks.waiting.notify"
@@ -199,7 +198,9 @@ end
 
 local function open_holder(self) return await(self._driver, nil, self._session.open, self._session) end
 
-local function open(session, driver)
+--- Opens a session's holder connection, unless the driver opens it at its first use.
+---@return amqplocks.Connection|nil, string? message, amqplocks.Code? code
+function connection.open(session, driver)
   driver.clock = driver.clock or core
   driver.events = events.new(session, not driver.is_shared, driver.clock)
   local self = setmetatable({ _session = session, _driver = driver, _closed = false }, metatable)
@@ -209,9 +210,5 @@ local function open(session, driver)
   abort(self)
   return nil, message, code
 end
-
---- Opens a session's holder connection, unless the driver opens it at its first use.
----@return amqplocks.Connection|nil, string? message, amqplocks.Code? code
-function connection.open(session, driver) return memory.results(pcall(open, session, driver)) end
 
 return connection

@@ -14,7 +14,6 @@
 local connection = require "amqplocks.connection"
 local core = require "amqplocks.core"
 local drivers = require "amqplocks.drivers"
-local memory = require "amqplocks.compat.no_memory"
 local options = require "amqplocks.options"
 local urls = require "amqplocks.urls"
 
@@ -133,7 +132,7 @@ function amqplocks.connect(url, opts)
   end
   opts = options.check(opts or {}, schema, "connect")
   if url ~= nil then options.argument(url, urls.check, "the URL", "connect") end
-  local session, driver, code = memory.results(pcall(new, url, opts))
+  local session, driver, code = new(url, opts)
   if not session then return nil, driver, code end
   return connection.open(session, driver)
 end

@@ -4,7 +4,6 @@
 --- A held lock. It lives on its connection. This object owns it: when the object is collected, the lock is released.
 local await = require "amqplocks.waiting.await"
 local guard = require "amqplocks.waiting.guard"
-local memory = require "amqplocks.compat.no_memory"
 local methods = require "amqplocks.methods"
 local news = require "amqplocks.waiting.notify"
 local pcall = require("amqplocks.compat.pcall").pcall
@@ -138,9 +137,8 @@ function Lock:downgrade()
     error("downgrade: only a lock that writes can be turned into one that reads, not a " .. self.kind, 0)
   end
   local fine, done, message, code = pcall(guard.unless_closed, learn, ask, self, "downgrade")
-  local knows = pcall(learn, self) -- also when it was interrupted
-  if not fine then return memory.results(false, done) end
-  if not knows then return memory.none() end -- the caller can call it again: a read lock stays as it is
+  learn(self) -- also when it was interrupted
+  if not fine then error(done, 0) end
   if done and not self:held() then return self:verify() end
   return done, message, code
 end

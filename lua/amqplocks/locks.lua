@@ -3,9 +3,7 @@
 
 --- Several locks that were acquired together. They are released together. Each is an ordinary lock, which may be lost
 -- alone: the others stay held until the release.
-local memory = require "amqplocks.compat.no_memory"
 local methods = require "amqplocks.methods"
-local pcall = require("amqplocks.compat.pcall").pcall
 local release = require "amqplocks.waiting.release"
 
 ---@class amqplocks.Locks
@@ -64,7 +62,12 @@ local function was_doubtful(ending, is_certain)
   return not ending.released and not is_certain and code ~= "lost" and code ~= "not_held" and code ~= "forked"
 end
 
-local function release_all(self)
+--- Releases all of them, also if one of the releases fails. The releases are sent together, that of the lock that was
+-- acquired last first. Then waits for the broker's confirmations; see lock:release. An error, as in on_lost's function,
+-- is raised when all of them are released.
+---@return true|nil, string? message, amqplocks.Code? code of the first release that failed: "not_held" (the second
+---  time), "lost", "unreachable"
+function Locks:release()
   local held, first = {}, nil
   for _, one in ipairs(self._taken) do held[one] = one:held() end
   for _, ending in ipairs(release.all(self._taken)) do
@@ -74,13 +77,6 @@ local function release_all(self)
   if first then return nil, first.message, first.code end
   return true
 end
-
---- Releases all of them, also if one of the releases fails. The releases are sent together, that of the lock that was
--- acquired last first. Then waits for the broker's confirmations; see lock:release. An error, as in on_lost's function,
--- is raised when all of them are released.
----@return true|nil, string? message, amqplocks.Code? code of the first release that failed: "not_held" (the second
----  time), "lost", "unreachable"
-function Locks:release() return memory.results(pcall(release_all, self)) end
 
 --- For `with`: the message of the first that was lost.
 ---@return string? message

@@ -8,7 +8,6 @@
 -- connection are one. An entry that is collected counts no longer. A lock that was lost stays lost for its owner until
 -- all its entries are released: until then the owner enters no more, also if another owner holds the lock meanwhile.
 local lock = require "amqplocks.lock"
-local memory = require "amqplocks.compat.no_memory"
 local methods = require "amqplocks.methods"
 local protected = require "amqplocks.compat.pcall"
 local release = require "amqplocks.waiting.release"
@@ -173,7 +172,7 @@ function reentrant.enter(mutex, acquire, ...)
   local fine, entry = pcall(begin, holds, owner, fresh)
   if fine then return entry end
   lock.close(fresh)
-  return memory.results(false, entry)
+  error(entry, 0)
 end
 
 return reentrant

@@ -5,7 +5,6 @@
 --
 -- A malformed URL is an error of configuration: calls return nil, message and the code `url`. Only a value of a wrong
 -- type raises an error.
-local memory = require "amqplocks.compat.no_memory"
 local protected = require "amqplocks.compat.pcall"
 
 local is_inside, pcall = protected.is_inside, protected.pcall
@@ -43,7 +42,6 @@ end
 function urls.ask(fn)
   local fine, url, why = pcall(fn)
   if fine and is_url(url) then return url end
-  if not fine and url == memory.ERROR then return nil, "there is not enough memory", "no_memory" end
   if not fine then return nil, "the function for the URL raised an error: " .. text_of(url), "url" end
   if url == nil and why ~= nil then return nil, "the function for the URL returned none: " .. text_of(why), "url" end
   return nil, ("the function for the URL returned %s, not a URL or a list of URLs"):format(

@@ -65,7 +65,7 @@ static int forget_fence(lua_State *L) {
   int kind = luaL_checkoption(L, 2, NULL, kinds);
   const char *name = luaL_checkstring(L, 3);
   al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
-  if (op) *op = forgets[kind](session, name);
+  *op = forgets[kind](session, name);
   return al_lua_begun(L, op);
 }
 
@@ -78,9 +78,8 @@ static int administer(lua_State *L) {
   read_options(L, 4, &options);
   int slots = action->slots.with ? (int)luaL_checknumber(L, 5) : 0;
   al_op **op = al_lua_new_op(L, action->slots.result, 1);
-  if (op)
-    *op = action->slots.with ? action->slots.with(session, name, slots, &options)
-                             : action->slots.without(session, name, &options);
+  *op = action->slots.with ? action->slots.with(session, name, slots, &options)
+                           : action->slots.without(session, name, &options);
   return al_lua_begun(L, op);
 }
 
@@ -98,9 +97,8 @@ static int administer_tokens(lua_State *L) {
   luaL_argcheck(L, action->permits.with || action->permits.without, 2, "no such action");
   int permits = action->permits.with ? (int)luaL_checknumber(L, 5) : 0;
   al_op **op = al_lua_new_op(L, action->permits.result, 1);
-  if (op)
-    *op = action->permits.with ? action->permits.with(session, name, permits, &options)
-                               : action->permits.without(session, name, &options);
+  *op = action->permits.with ? action->permits.with(session, name, permits, &options)
+                             : action->permits.without(session, name, &options);
   return al_lua_begun(L, op);
 }
 
@@ -119,7 +117,7 @@ static int wait_released(lua_State *L) {
     lua_pop(L, 1);
   }
   al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
-  if (op) *op = al_admin_wait_released(session, name, slots, count, &options);
+  *op = al_admin_wait_released(session, name, slots, count, &options);
   return al_lua_begun(L, op);
 }
 
@@ -131,7 +129,7 @@ static int revoke(lua_State *L) {
   read_options(L, 3, &options);
   int slot = (int)luaL_checknumber(L, 4);
   al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
-  if (op) *op = al_admin_revoke(session, name, slot, &options);
+  *op = al_admin_revoke(session, name, slot, &options);
   return al_lua_begun(L, op);
 }
 
@@ -146,7 +144,7 @@ static int revoke_lock(lua_State *L) {
   al_admin_options options;
   read_options(L, 4, &options);
   al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
-  if (op) *op = revokes[kind](session, name, &options);
+  *op = revokes[kind](session, name, &options);
   return al_lua_begun(L, op);
 }
 

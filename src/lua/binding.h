@@ -72,34 +72,25 @@ void al_lua_own(lua_State *L, al_session *session);
 void al_lua_end(al_session *session); /* ends and drops the session */
 void al_lua_open_natives(lua_State *L);
 
-/* memory.c: what a function does without memory. A function that makes an operation or a session returns
- * `no_memory`; a function that only makes another box raises an error, as Lua does. */
-int al_lua_no_memory(lua_State *L);           /* returns nil, message, "no_memory" */
-int al_lua_out_of_memory(lua_State *L);       /* raises "not enough memory" */
-bool al_lua_try(lua_State *L, int arguments); /* lua_call for one result; false: Lua has no memory for it */
-void al_lua_open_memory(lua_State *L);
-
-/* operation.c: pushes an empty box. The caller begins the operation next and stores it there, so that nothing can
- * fail in between. The value at `parent` lives as long as the box. NULL: Lua has no memory, and nothing was
- * pushed. */
+/* operation.c: pushes an empty box. The caller begins the operation next and stores it there, so that nothing can fail
+ * in between. The value at `parent` lives as long as the box. */
 al_op **al_lua_new_op(lua_State *L, al_lua_result result, int parent);
-/* The results of a function that begins an operation: the box, or `no_memory` if there is no box or it is empty. */
+/* The results of a function that begins an operation: the box, or nil, message, "no_memory" if it is empty. */
 int al_lua_begun(lua_State *L, al_op *const *op);
-/* For an operation of a native session that was begun without a box; NULL: it could not begin. Waits for it as
- * session:wait() does. If it has succeeded by then, and the session is quiet (see session:is_quiet), it needs no
- * box: the results are false and its result. Otherwise they are those of al_lua_begun(). */
-int al_lua_finish(lua_State *L, al_op *op, al_lua_result result, int parent, uint64_t settled);
+/* As al_lua_begun(), for a native session, with the box on the top: waits for the operation first, as session:wait()
+ * does. If it has succeeded by then, and the session is quiet (see session:is_quiet), the results are false and the
+ * operation's result. */
+int al_lua_finish(lua_State *L, uint64_t settled);
+/* nil, message, "no_memory": the core has no memory. (Where Lua has none, it raises an error, as elsewhere.) */
+int al_lua_no_memory(lua_State *L);
 al_op *al_lua_check_op(lua_State *L, int index);
 void al_lua_open_op(lua_State *L);
 
 void al_lua_open_resources(lua_State *L); /* resources.c: a method of sessions */
 void al_lua_open_admin(lua_State *L);     /* admin.c: methods of sessions */
 
-/* lock.c: pushes an empty box for a lock of the session at `parent`. The caller fills it. al_lua_push_lock_maker() pushes a
- * function that does so, and its argument; al_lua_made_lock() is what to fill in the box that it has returned. */
+/* lock.c: pushes an empty box for a lock of the session at `parent`. The caller fills it. */
 al_lock **al_lua_new_lock(lua_State *L, int parent);
-void al_lua_push_lock_maker(lua_State *L, int parent);
-al_lock **al_lua_made_lock(lua_State *L);
 void al_lua_open_lock(lua_State *L);
 
 /* ending.c: pushes the address of the C function that nginx calls at the end of a request. */
@@ -111,10 +102,6 @@ void al_lua_keep(lua_State *L, int child, int parent); /* `parent` lives as long
 void al_lua_kept(lua_State *L, int child);             /* pushes that parent */
 void al_lua_new_type(lua_State *L, const char *type, const luaL_Reg *methods, lua_CFunction gc);
 void al_lua_add_methods(lua_State *L, const char *type, const luaL_Reg *methods);
-/* The function that makes a box of the type is stored with the type, as pushing a C function needs memory up to Lua 5.1. For
- * al_lua_try(). */
-void al_lua_make_by(lua_State *L, const char *type, lua_CFunction make);
-void al_lua_push_maker(lua_State *L, const char *type);
 void al_lua_close_by(lua_State *L, const char *type, lua_CFunction close); /* see guard.lua */
 
 /* an integer of Lua; before Lua 5.3 a number, which has it exactly up to 2^53 */

@@ -276,7 +276,7 @@ static int session_address(lua_State *L) {
 static int session_rest(lua_State *L) {
   al_session *session = check_bytes(L);
   al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
-  if (op) *op = al_session_rest(session);
+  *op = al_session_rest(session);
   return al_lua_begun(L, op);
 }
 

@@ -4,8 +4,6 @@
 
 #include "lua/binding.h"
 
-#define MAKE "make" /* the name of its function in the metatable of a type */
-
 void *al_lua_new_box(lua_State *L, size_t size, const char *type) {
 #if LUA_VERSION_NUM >= 504
   void *box = lua_newuserdatauv(L, size, 1);
@@ -84,19 +82,6 @@ void al_lua_close_by(lua_State *L, const char *type, lua_CFunction close) {
   lua_pushcfunction(L, close);
   lua_setfield(L, -2, "__close");
   lua_pop(L, 1);
-}
-
-void al_lua_make_by(lua_State *L, const char *type, lua_CFunction make) {
-  luaL_getmetatable(L, type);
-  lua_pushcfunction(L, make);
-  lua_setfield(L, -2, MAKE);
-  lua_pop(L, 1);
-}
-
-void al_lua_push_maker(lua_State *L, const char *type) {
-  luaL_getmetatable(L, type);
-  lua_getfield(L, -1, MAKE);
-  lua_remove(L, -2);
 }
 
 int64_t al_lua_time(lua_State *L, int index, int64_t otherwise) {

@@ -22,18 +22,6 @@ al_lock **al_lua_new_lock(lua_State *L, int parent) {
   return &box->lock;
 }
 
-static int make_box(lua_State *L) {
-  al_lua_new_lock(L, 1);
-  return 1;
-}
-
-void al_lua_push_lock_maker(lua_State *L, int parent) {
-  al_lua_push_maker(L, AL_LUA_LOCK);
-  lua_pushvalue(L, parent);
-}
-
-al_lock **al_lua_made_lock(lua_State *L) { return &((lock_box *)lua_touserdata(L, -1))->lock; }
-
 static lock_box *check_box(lua_State *L) {
   lock_box *box = luaL_checkudata(L, 1, AL_LUA_LOCK);
   luaL_argcheck(L, box->lock, 1, "the lock was freed");
@@ -168,7 +156,7 @@ static lock_box *check_fresh(lua_State *L) {
 static int lock_verify(lua_State *L) {
   al_lock *lock = check_fresh(L)->lock;
   al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
-  if (op) *op = al_lock_verify(lock);
+  *op = al_lock_verify(lock);
   return al_lua_begun(L, op);
 }
 
@@ -177,21 +165,17 @@ static int lock_release(lua_State *L) {
   const lock_box *box = check_fresh(L);
   al_lock *lock = box->lock;
   uint64_t settled;
-  if (al_lua_is_settled(L, 2, lock->session, box->transport, &settled))
-    return al_lua_finish(L, al_lock_release(lock), AL_LUA_TRUE, 1, settled);
+  bool is_settled = al_lua_is_settled(L, 2, lock->session, box->transport, &settled);
   al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
-  if (op)
-    *op = al_lock_release(lock);
-  else
-    al_lock_let_go(lock);
-  return al_lua_begun(L, op);
+  *op = al_lock_release(lock);
+  return is_settled ? al_lua_finish(L, settled) : al_lua_begun(L, op);
 }
 
 /* lock:give_back() -> operation: see al_lock_give_back() */
 static int lock_give_back(lua_State *L) {
   al_lock *lock = check_fresh(L)->lock;
   al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
-  if (op) *op = al_lock_give_back(lock);
+  *op = al_lock_give_back(lock);
   return al_lua_begun(L, op);
 }
 
@@ -206,7 +190,7 @@ static int lock_downgrade(lua_State *L) {
   al_lock_kind kind = al_lock_kind_of(lock);
   luaL_argcheck(L, kind == AL_LOCK_READ || kind == AL_LOCK_WRITE, 1, "not a lock that writes");
   al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
-  if (op) *op = al_lock_downgrade(lock);
+  *op = al_lock_downgrade(lock);
   return al_lua_begun(L, op);
 }
 
@@ -229,7 +213,6 @@ void al_lua_open_lock(lua_State *L) {
       {"drop", lock_gc},         {NULL, NULL},
   };
   al_lua_new_type(L, AL_LUA_LOCK, methods, lock_gc);
-  al_lua_make_by(L, AL_LUA_LOCK, make_box);
   lua_pushcfunction(L, lock_order);
   lua_setfield(L, -2, "lock_order");
   lua_pushcfunction(L, compare);

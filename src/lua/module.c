@@ -74,7 +74,6 @@ int luaopen_amqplocks_core(lua_State *L) {
   al_lua_push_note_end(L);
   lua_setfield(L, -2, "note_end");
   al_lua_new_type(L, AL_LUA_SENTINEL, (const luaL_Reg[]){{NULL, NULL}}, sentinel_gc);
-  al_lua_open_memory(L);
   al_lua_open_natives(L);
   al_lua_open_settings(L);
   al_lua_open_session(L);

@@ -14,83 +14,22 @@ typedef struct op_box {
 
 #define PAUSE "pause" /* stored with the type: a Lua function that does nothing */
 
-static int make_box(lua_State *L) {
-  op_box *box = al_lua_new_box(L, sizeof *box, AL_LUA_OP);
-  box->result = (al_lua_result)lua_tointeger(L, 2);
-  al_lua_keep(L, lua_gettop(L), 1);
-  return 1;
-}
-
-static void push_maker(lua_State *L, al_lua_result result, int parent) {
-  al_lua_push_maker(L, AL_LUA_OP);
-  lua_pushvalue(L, parent);
-  lua_pushinteger(L, result);
-}
-
 al_op **al_lua_new_op(lua_State *L, al_lua_result result, int parent) {
-  push_maker(L, result, parent);
-  if (!al_lua_try(L, 2)) return NULL;
-  return &((op_box *)lua_touserdata(L, -1))->op;
+  op_box *box = al_lua_new_box(L, sizeof *box, AL_LUA_OP);
+  box->result = result;
+  al_lua_keep(L, lua_gettop(L), parent);
+  return &box->op;
 }
 
-int al_lua_begun(lua_State *L, al_op *const *op) { return op && *op ? 1 : al_lua_no_memory(L); }
-
-/* ---- operations without a box ----------------------------------------------------------------------------------- */
-
-/* lua_call for one result. If that fails, drops the operation, which nobody owns yet; false: Lua had no memory. */
-static bool call_or_drop(lua_State *L, int arguments, al_op *op) {
-  int status = lua_pcall(L, arguments, 1, 0);
-  if (status == 0) return true;
-  al_op_drop(op);
-  if (status != LUA_ERRMEM) lua_error(L);
-  lua_pop(L, 1);
-  return false;
+int al_lua_no_memory(lua_State *L) {
+  const char *code = al_code_name(AL_NO_MEMORY);
+  lua_pushnil(L);
+  lua_pushfstring(L, "%s: there is not enough memory", code);
+  lua_pushstring(L, code);
+  return 3;
 }
 
-/* Debug hooks run between the instructions of Lua functions. A signal that arrives during the wait may have set one, as
- * that for Ctrl-C does, which raises an error. After the wait it would find the operation's result without an owner. */
-static bool run_hooks(lua_State *L, al_op *op) {
-  if (!lua_gethookmask(L)) return true;
-  luaL_getmetatable(L, AL_LUA_OP);
-  lua_getfield(L, -1, PAUSE);
-  lua_remove(L, -2);
-  if (!call_or_drop(L, 0, op)) return false;
-  lua_pop(L, 1);
-  return true;
-}
-
-static int push_success(lua_State *L, al_op *op, al_lua_result result, int parent) {
-  lua_pushboolean(L, 0);
-  if (result == AL_LUA_LOCKED) {
-    al_lua_push_lock_maker(L, parent);
-    if (!call_or_drop(L, 1, op)) return al_lua_no_memory(L);
-    *al_lua_made_lock(L) = al_op_lock(op);
-  } else {
-    lua_pushboolean(L, 1);
-  }
-  al_op_drop(op);
-  return 2;
-}
-
-static int push_boxed(lua_State *L, al_op *op, al_lua_result result, int parent) {
-  push_maker(L, result, parent);
-  if (!call_or_drop(L, 2, op)) return al_lua_no_memory(L);
-  ((op_box *)lua_touserdata(L, -1))->op = op;
-  return 1;
-}
-
-int al_lua_finish(lua_State *L, al_op *op, al_lua_result result, int parent, uint64_t settled) {
-  if (!op) return al_lua_no_memory(L);
-  if (!al_op_done(op)) {
-    al_native_wait(op->session, op);
-    if (!run_hooks(L, op)) return al_lua_no_memory(L);
-  }
-  bool has_succeeded = al_op_done(op) && al_op_code(op) == AL_OK;
-  if (has_succeeded && al_session_is_quiet(op->session, settled)) return push_success(L, op, result, parent);
-  return push_boxed(L, op, result, parent);
-}
-
-/* ---- with a box ------------------------------------------------------------------------------------------------- */
+int al_lua_begun(lua_State *L, al_op *const *op) { return *op ? 1 : al_lua_no_memory(L); }
 
 static op_box *check_box(lua_State *L, int index) {
   op_box *box = luaL_checkudata(L, index, AL_LUA_OP);
@@ -139,11 +78,14 @@ static int op_end_closed(lua_State *L) {
   return 0;
 }
 
-static int op_drop(lua_State *L) {
-  op_box *box = luaL_checkudata(L, 1, AL_LUA_OP);
+static void drop(op_box *box) {
   al_op *op = box->op;
   box->op = NULL;
   if (op) al_op_drop(op);
+}
+
+static int op_drop(lua_State *L) {
+  drop(luaL_checkudata(L, 1, AL_LUA_OP));
   return 0;
 }
 
@@ -170,18 +112,18 @@ static int push_permits(lua_State *L, const al_op *op) {
   return 3;
 }
 
-static int push_lock(lua_State *L, al_op *op) {
-  al_lua_kept(L, 1);
+static int push_lock(lua_State *L, al_op *op, int box) {
+  al_lua_kept(L, box);
   al_lock **lock = al_lua_new_lock(L, lua_gettop(L));
   *lock = al_op_lock(op);
   return 1;
 }
 
 /* Without memory for a box, the locks that have none yet are released with the operation. */
-static int push_locks(lua_State *L, al_op *op) {
+static int push_locks(lua_State *L, al_op *op, int box) {
   lua_newtable(L);
   int table = lua_gettop(L);
-  al_lua_kept(L, 1);
+  al_lua_kept(L, box);
   int session = lua_gettop(L);
   for (int i = 1; i <= (int)op->locks_count; i++) {
     al_lock **lock = al_lua_new_lock(L, session);
@@ -192,22 +134,12 @@ static int push_locks(lua_State *L, al_op *op) {
   return 1;
 }
 
-/* operation:result() -> its result | nil, message, code. To be called once, when the operation is done. Specs call it
- * also for an operation that has failed and is not over. */
-static int op_result(lua_State *L) {
-  op_box *box = check_box(L, 1);
-  luaL_argcheck(L, box->op->done, 1, "the operation is not done");
-  if (al_op_code(box->op) != AL_OK) {
-    lua_pushnil(L);
-    lua_pushstring(L, al_op_message(box->op));
-    lua_pushstring(L, al_code_name(al_op_code(box->op)));
-    return 3;
-  }
+static int push_result(lua_State *L, const op_box *box, int index) {
   switch (box->result) {
     case AL_LUA_LOCKED:
-      return push_lock(L, box->op);
+      return push_lock(L, box->op, index);
     case AL_LUA_LOCKS:
-      return push_locks(L, box->op);
+      return push_locks(L, box->op, index);
     case AL_LUA_SLOTS:
       return push_slots(L, box->op);
     case AL_LUA_PERMITS:
@@ -221,6 +153,50 @@ static int op_result(lua_State *L) {
   }
 }
 
+/* operation:result() -> its result | nil, message, code. To be called once, when the operation is done. Specs call it
+ * also for an operation that has failed and is not over. */
+static int op_result(lua_State *L) {
+  const op_box *box = check_box(L, 1);
+  luaL_argcheck(L, box->op->done, 1, "the operation is not done");
+  if (al_op_code(box->op) == AL_OK) return push_result(L, box, 1);
+  lua_pushnil(L);
+  lua_pushstring(L, al_op_message(box->op));
+  lua_pushstring(L, al_code_name(al_op_code(box->op)));
+  return 3;
+}
+
+/* ---- waiting at once -------------------------------------------------------------------------------------------- */
+
+/* Debug hooks run between the instructions of Lua functions. A signal that arrives during the wait may have set one, as
+ * that for Ctrl-C does, which raises an error. After the wait it would find the operation's result without an owner. */
+static void run_hooks(lua_State *L, op_box *box) {
+  if (!lua_gethookmask(L)) return;
+  luaL_getmetatable(L, AL_LUA_OP);
+  lua_getfield(L, -1, PAUSE);
+  if (lua_pcall(L, 0, 0, 0) != 0) {
+    drop(box);
+    lua_error(L);
+  }
+  lua_pop(L, 1);
+}
+
+int al_lua_finish(lua_State *L, uint64_t settled) {
+  int index = lua_gettop(L);
+  op_box *box = lua_touserdata(L, index);
+  if (!box->op) return al_lua_no_memory(L);
+  if (!al_op_done(box->op)) {
+    al_native_wait(box->op->session, box->op);
+    run_hooks(L, box);
+  }
+  bool has_succeeded = al_op_done(box->op) && al_op_code(box->op) == AL_OK;
+  if (!has_succeeded || !al_session_is_quiet(box->op->session, settled)) return 1;
+  push_result(L, box, index);
+  drop(box);
+  lua_pushboolean(L, 0);
+  lua_insert(L, -2);
+  return 2;
+}
+
 void al_lua_open_op(lua_State *L) {
   static const luaL_Reg methods[] = {{"done", op_done},
                                      {"drop", op_drop},
@@ -232,7 +208,6 @@ void al_lua_open_op(lua_State *L) {
                                      {NULL, NULL}};
   al_lua_new_type(L, AL_LUA_OP, methods, op_drop);
   al_lua_close_by(L, AL_LUA_OP, op_drop);
-  al_lua_make_by(L, AL_LUA_OP, make_box);
   luaL_getmetatable(L, AL_LUA_OP);
   luaL_loadbuffer(L, "", 0, "=amqplocks.pause");
   lua_setfield(L, -2, PAUSE);

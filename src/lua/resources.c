@@ -114,7 +114,9 @@ static int session_resource(lua_State *L) {
   al_lua_keep(L, lua_gettop(L), 1);
   box->kind = kind;
   box->resource = kind->make(L, session, name, 4);
-  return box->resource ? 1 : al_lua_out_of_memory(L);
+  if (box->resource) return 1;
+  lua_pushliteral(L, "not enough memory"); /* as Lua says it */
+  return lua_error(L);
 }
 
 static resource_box *check_box(lua_State *L) {
@@ -144,13 +146,11 @@ static int acquire(lua_State *L, const resource_box *box, begin_acquire *begin) 
   al_lua_kept(L, 1);
   int session = lua_gettop(L);
   const al_lua_session *owner = al_lua_check_session(L, session);
+  al_op **op = al_lua_new_op(L, options.count > 1 ? AL_LUA_LOCKS : AL_LUA_LOCKED, session);
   uint64_t settled;
-  al_lua_result result = options.count > 1 ? AL_LUA_LOCKS : AL_LUA_LOCKED;
-  if (result == AL_LUA_LOCKED && al_lua_is_settled(L, 3, owner->session, owner->transport, &settled))
-    return al_lua_finish(L, begin(box->resource, &options), AL_LUA_LOCKED, session, settled);
-  al_op **op = al_lua_new_op(L, result, session);
-  if (op) *op = begin(box->resource, &options);
-  return al_lua_begun(L, op);
+  bool is_settled = options.count == 1 && al_lua_is_settled(L, 3, owner->session, owner->transport, &settled);
+  *op = begin(box->resource, &options);
+  return is_settled ? al_lua_finish(L, settled) : al_lua_begun(L, op);
 }
 
 /* resource:acquire(options [, settled]) -> operation; likewise resource:read and resource:write. Options, all of which

@@ -133,14 +133,14 @@ static int session_gc(lua_State *L) {
 static int session_open(lua_State *L) {
   al_session *session = al_lua_check_session(L, 1)->session;
   al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
-  if (op) *op = al_session_open(session);
+  *op = al_session_open(session);
   return al_lua_begun(L, op);
 }
 
 static int session_close(lua_State *L) {
   al_session *session = al_lua_check_session(L, 1)->session;
   al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
-  if (op) *op = al_session_close(session);
+  *op = al_session_close(session);
   return al_lua_begun(L, op);
 }
 

@@ -4,7 +4,6 @@
 --- The only loop that waits. It is in Lua, and each step of it returns within a second, or later while a connection is
 -- being opened. So debug hooks run, and with them Ctrl-C, and no C function has to yield.
 local guard = require "amqplocks.waiting.guard"
-local memory = require "amqplocks.compat.no_memory"
 local news = require "amqplocks.waiting.notify"
 
 -- Reports to `on_wait` how long the operation has waited for other clients: at once, and then about every second.
@@ -35,8 +34,7 @@ end
 --
 -- If the driver cannot wait here, the operation is not begun, and the caller can try elsewhere. An error raised while
 -- waiting (an interrupt, or an error in `on_wait`) abandons the operation before it goes on: each claim of the
--- operation is undone. Closing the coroutine that waits does so as well, and so does Lua when it runs out of memory;
--- that is returned as `no_memory`.
+-- operation is undone. Closing the coroutine that waits does so as well.
 --
 -- `begin` may also end the operation: it then returns false and the result.
 local function await(driver, on_wait, begin, ...)
@@ -51,7 +49,6 @@ local function await(driver, on_wait, begin, ...)
   fine, first, second, third = guard.call(result, driver, operation, on_wait)
   if fine and third == nil then return first end
   if fine then return first, second, third end
-  if first == memory.ERROR then return memory.none() end
   error(first, 0)
 end
 
