@@ -119,11 +119,14 @@ local PROGRAM = [[
   if not fine and problem ~= "not enough memory" then error(problem, 0) end
 ]]
 
+-- What a call that threw had acquired is held until it is collected, for this connection as for others.
 local function look_at(outcome)
   assert.is_false(outcome.panicked)
+  local has_thrown = false
   for _, note in ipairs(outcome) do
     local how, code = note:match "^%S+ (%S+) (%S+)"
-    local is_told = how == "failed" and EXPECTED[code]
+    local is_told = how == "failed" and (EXPECTED[code] or has_thrown and (code == "deadlock" or code == "busy"))
+    has_thrown = has_thrown or how == "threw"
     assert.is_true(is_told or note:find "^%S+ threw .*not enough memory$" ~= nil, note)
   end
 end

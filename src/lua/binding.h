@@ -77,10 +77,10 @@ void al_lua_open_natives(lua_State *L);
 al_op **al_lua_new_op(lua_State *L, al_lua_result result, int parent);
 /* The results of a function that begins an operation: the box, or nil, message, "no_memory" if it is empty. */
 int al_lua_begun(lua_State *L, al_op *const *op);
-/* As al_lua_begun(), for a native session, with the box on the top: waits for the operation first, as session:wait()
- * does. If it has succeeded by then, and the session is quiet (see session:is_quiet), the results are false and the
- * operation's result. */
-int al_lua_finish(lua_State *L, uint64_t settled);
+/* As al_lua_begun(), for a native session and the box at `index`: waits for the operation first, as session:wait() does.
+ * If it has succeeded by then, and the session is quiet (see session:is_quiet), the results are false and the operation's
+ * result: true, or a lock if there is an empty box for it, `lock`, on the top. */
+int al_lua_finish(lua_State *L, int index, al_lock **lock, uint64_t settled);
 /* nil, message, "no_memory": the core has no memory. (Where Lua has none, it raises an error, as elsewhere.) */
 int al_lua_no_memory(lua_State *L);
 al_op *al_lua_check_op(lua_State *L, int index);

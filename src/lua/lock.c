@@ -168,7 +168,7 @@ static int lock_release(lua_State *L) {
   bool is_settled = al_lua_is_settled(L, 2, lock->session, box->transport, &settled);
   al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
   *op = al_lock_release(lock);
-  return is_settled ? al_lua_finish(L, settled) : al_lua_begun(L, op);
+  return is_settled ? al_lua_finish(L, lua_gettop(L), NULL, settled) : al_lua_begun(L, op);
 }
 
 /* lock:give_back() -> operation: see al_lock_give_back() */

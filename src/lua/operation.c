@@ -180,8 +180,7 @@ static void run_hooks(lua_State *L, op_box *box) {
   lua_pop(L, 1);
 }
 
-int al_lua_finish(lua_State *L, uint64_t settled) {
-  int index = lua_gettop(L);
+int al_lua_finish(lua_State *L, int index, al_lock **lock, uint64_t settled) {
   op_box *box = lua_touserdata(L, index);
   if (!box->op) return al_lua_no_memory(L);
   if (!al_op_done(box->op)) {
@@ -189,11 +188,17 @@ int al_lua_finish(lua_State *L, uint64_t settled) {
     run_hooks(L, box);
   }
   bool has_succeeded = al_op_done(box->op) && al_op_code(box->op) == AL_OK;
-  if (!has_succeeded || !al_session_is_quiet(box->op->session, settled)) return 1;
-  push_result(L, box, index);
+  if (!has_succeeded || !al_session_is_quiet(box->op->session, settled)) {
+    lua_settop(L, index);
+    return 1;
+  }
+  if (lock) *lock = al_op_lock(box->op);
   drop(box);
   lua_pushboolean(L, 0);
-  lua_insert(L, -2);
+  if (lock)
+    lua_insert(L, -2);
+  else
+    lua_pushboolean(L, 1);
   return 2;
 }
 

@@ -147,10 +147,13 @@ static int acquire(lua_State *L, const resource_box *box, begin_acquire *begin) 
   int session = lua_gettop(L);
   const al_lua_session *owner = al_lua_check_session(L, session);
   al_op **op = al_lua_new_op(L, options.count > 1 ? AL_LUA_LOCKS : AL_LUA_LOCKED, session);
+  int index = lua_gettop(L);
   uint64_t settled;
   bool is_settled = options.count == 1 && al_lua_is_settled(L, 3, owner->session, owner->transport, &settled);
+  al_lock **lock =
+      is_settled ? al_lua_new_lock(L, session) : NULL; /* before there is a lock that needs a box */
   *op = begin(box->resource, &options);
-  return is_settled ? al_lua_finish(L, settled) : al_lua_begun(L, op);
+  return is_settled ? al_lua_finish(L, index, lock, settled) : al_lua_begun(L, op);
 }
 
 /* resource:acquire(options [, settled]) -> operation; likewise resource:read and resource:write. Options, all of which
