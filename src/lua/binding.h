@@ -77,10 +77,12 @@ void al_lua_open_natives(lua_State *L);
 al_op **al_lua_new_op(lua_State *L, al_lua_result result, int parent);
 /* The results of a function that begins an operation: the box, or nil, message, "no_memory" if it is empty. */
 int al_lua_begun(lua_State *L, al_op *const *op);
-/* As al_lua_begun(), for a native session and the box at `index`: waits for the operation first, as session:wait() does.
- * If it has succeeded by then, and the session is quiet (see session:is_quiet), the results are false and the operation's
- * result: true, or a lock if there is an empty box for it, `lock`, on the top. */
-int al_lua_finish(lua_State *L, int index, al_lock **lock, uint64_t settled);
+/* As al_lua_begun(), for an operation of a native session that was begun without a box: waits for it, as session:wait()
+ * does. If it has succeeded by then, and the session is quiet (see session:is_quiet), it needs no box: the results are
+ * false and its result: true, or a lock if there is an empty box for it, `lock`, on the top. Otherwise it gets the spare
+ * box, which al_lua_spare_op() has made before the operation was begun, so that no operation is without one. */
+void al_lua_spare_op(lua_State *L);
+int al_lua_finish(lua_State *L, al_op *op, int parent, al_lock **lock, uint64_t settled);
 /* nil, message, "no_memory": the core has no memory. (Where Lua has none, it raises an error, as elsewhere.) */
 int al_lua_no_memory(lua_State *L);
 al_op *al_lua_check_op(lua_State *L, int index);
@@ -99,7 +101,9 @@ void al_lua_push_note_end(lua_State *L);
 /* compat.c: the differences between Lua 5.1, LuaJIT and later versions of Lua. */
 void *al_lua_new_box(lua_State *L, size_t size, const char *type); /* zeroed, with its metatable set */
 void al_lua_keep(lua_State *L, int child, int parent); /* `parent` lives as long as the userdata `child` */
-void al_lua_kept(lua_State *L, int child);             /* pushes that parent */
+void al_lua_keep_instead(lua_State *L, int child,
+                         int parent);      /* of the parent that it has; takes no memory */
+void al_lua_kept(lua_State *L, int child); /* pushes that parent */
 void al_lua_new_type(lua_State *L, const char *type, const luaL_Reg *methods, lua_CFunction gc);
 void al_lua_add_methods(lua_State *L, const char *type, const luaL_Reg *methods);
 void al_lua_close_by(lua_State *L, const char *type, lua_CFunction close); /* see guard.lua */

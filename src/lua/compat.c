@@ -27,6 +27,13 @@ void al_lua_keep(lua_State *L, int child, int parent) {
   lua_pop(L, 1);
 }
 
+void al_lua_keep_instead(lua_State *L, int child, int parent) {
+  lua_getfenv(L, child);
+  lua_pushvalue(L, parent);
+  lua_rawseti(L, -2, 1);
+  lua_pop(L, 1);
+}
+
 void al_lua_kept(lua_State *L, int child) {
   lua_getfenv(L, child);
   lua_rawgeti(L, -1, 1);
@@ -39,6 +46,8 @@ void al_lua_keep(lua_State *L, int child, int parent) {
   lua_setuservalue(L, -2);
   lua_pop(L, 1);
 }
+
+void al_lua_keep_instead(lua_State *L, int child, int parent) { al_lua_keep(L, child, parent); }
 
 void al_lua_kept(lua_State *L, int child) { lua_getuservalue(L, child); }
 #endif

@@ -165,10 +165,13 @@ static int lock_release(lua_State *L) {
   const lock_box *box = check_fresh(L);
   al_lock *lock = box->lock;
   uint64_t settled;
-  bool is_settled = al_lua_is_settled(L, 2, lock->session, box->transport, &settled);
+  if (al_lua_is_settled(L, 2, lock->session, box->transport, &settled)) {
+    al_lua_spare_op(L);
+    return al_lua_finish(L, al_lock_release(lock), 1, NULL, settled);
+  }
   al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
   *op = al_lock_release(lock);
-  return is_settled ? al_lua_finish(L, lua_gettop(L), NULL, settled) : al_lua_begun(L, op);
+  return al_lua_begun(L, op);
 }
 
 /* lock:give_back() -> operation: see al_lock_give_back() */

@@ -13,6 +13,7 @@ typedef struct op_box {
 } op_box;
 
 #define PAUSE "pause" /* stored with the type: a Lua function that does nothing */
+#define SPARE "spare" /* stored with the type: an empty box */
 
 al_op **al_lua_new_op(lua_State *L, al_lua_result result, int parent) {
   op_box *box = al_lua_new_box(L, sizeof *box, AL_LUA_OP);
@@ -169,36 +170,58 @@ static int op_result(lua_State *L) {
 
 /* Debug hooks run between the instructions of Lua functions. A signal that arrives during the wait may have set one, as
  * that for Ctrl-C does, which raises an error. After the wait it would find the operation's result without an owner. */
-static void run_hooks(lua_State *L, op_box *box) {
+static void run_hooks(lua_State *L, al_op *op) {
   if (!lua_gethookmask(L)) return;
   luaL_getmetatable(L, AL_LUA_OP);
   lua_getfield(L, -1, PAUSE);
   if (lua_pcall(L, 0, 0, 0) != 0) {
-    drop(box);
+    al_op_drop(op);
     lua_error(L);
   }
   lua_pop(L, 1);
 }
 
-int al_lua_finish(lua_State *L, int index, al_lock **lock, uint64_t settled) {
-  op_box *box = lua_touserdata(L, index);
-  if (!box->op) return al_lua_no_memory(L);
-  if (!al_op_done(box->op)) {
-    al_native_wait(box->op->session, box->op);
-    run_hooks(L, box);
+/* It keeps no session. */
+void al_lua_spare_op(lua_State *L) {
+  luaL_getmetatable(L, AL_LUA_OP);
+  lua_getfield(L, -1, SPARE);
+  if (lua_isnil(L, -1)) {
+    lua_pushboolean(L, 1);
+    al_lua_new_op(L, AL_LUA_TRUE, lua_gettop(L));
+    lua_setfield(L, -4, SPARE);
+    lua_pop(L, 1);
   }
-  bool has_succeeded = al_op_done(box->op) && al_op_code(box->op) == AL_OK;
-  if (!has_succeeded || !al_session_is_quiet(box->op->session, settled)) {
-    lua_settop(L, index);
+  lua_pop(L, 2);
+}
+
+/* Pushes the spare box; one more if a debug hook has taken it. */
+static op_box *take_spare(lua_State *L, int parent) {
+  al_lua_spare_op(L);
+  luaL_getmetatable(L, AL_LUA_OP);
+  lua_getfield(L, -1, SPARE);
+  lua_pushnil(L);
+  lua_setfield(L, -3, SPARE);
+  lua_remove(L, -2);
+  al_lua_keep_instead(L, lua_gettop(L), parent);
+  return lua_touserdata(L, -1);
+}
+
+int al_lua_finish(lua_State *L, al_op *op, int parent, al_lock **lock, uint64_t settled) {
+  if (!op) return al_lua_no_memory(L);
+  if (!al_op_done(op)) {
+    al_native_wait(op->session, op);
+    run_hooks(L, op);
+  }
+  bool has_succeeded = al_op_done(op) && al_op_code(op) == AL_OK;
+  if (!has_succeeded || !al_session_is_quiet(op->session, settled)) {
+    *take_spare(L, parent) = (op_box){.op = op, .result = lock ? AL_LUA_LOCKED : AL_LUA_TRUE};
     return 1;
   }
-  if (lock) *lock = al_op_lock(box->op);
-  drop(box);
+  if (lock) *lock = al_op_lock(op);
+  al_op_drop(op);
+  if (!lock) lua_pushboolean(L, 1);
   lua_pushboolean(L, 0);
-  if (lock)
-    lua_insert(L, -2);
-  else
-    lua_pushboolean(L, 1);
+  lua_insert(L, -2);
   return 2;
 }
 

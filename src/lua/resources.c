@@ -125,16 +125,23 @@ static resource_box *check_box(lua_State *L) {
   return box;
 }
 
+/* Most tables have one option or none: reads those that are there. */
 static al_acquire_options acquire_options(lua_State *L, int table) {
+  static const char *const names[] = {"timeout", "fair", "priority", "poll", "patient", "count"};
   al_acquire_options options;
   al_acquire_options_init(&options);
-  options.timeout = al_lua_time_field(L, table, "timeout", options.timeout);
-  options.fair = al_lua_flag_field(L, table, "fair");
-  al_lua_number_field(L, table, "priority", &options.priority);
-  options.poll = al_lua_time_field(L, table, "poll", options.poll);
-  options.patient = al_lua_flag_field(L, table, "patient");
   options.count = 1;
-  al_lua_number_field(L, table, "count", &options.count);
+  for (lua_pushnil(L); lua_next(L, table); lua_pop(L, 1)) {
+    const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
+    size_t option = 0;
+    while (option < sizeof names / sizeof *names && strcmp(key, names[option]) != 0) option++;
+    if (option == 0) options.timeout = al_lua_time(L, -1, options.timeout);
+    if (option == 1) options.fair = lua_toboolean(L, -1);
+    if (option == 2) options.priority = (int)luaL_checknumber(L, -1);
+    if (option == 3) options.poll = al_lua_time(L, -1, options.poll);
+    if (option == 4) options.patient = lua_toboolean(L, -1);
+    if (option == 5) options.count = (int)luaL_checknumber(L, -1);
+  }
   return options;
 }
 
@@ -146,14 +153,15 @@ static int acquire(lua_State *L, const resource_box *box, begin_acquire *begin) 
   al_lua_kept(L, 1);
   int session = lua_gettop(L);
   const al_lua_session *owner = al_lua_check_session(L, session);
-  al_op **op = al_lua_new_op(L, options.count > 1 ? AL_LUA_LOCKS : AL_LUA_LOCKED, session);
-  int index = lua_gettop(L);
   uint64_t settled;
-  bool is_settled = options.count == 1 && al_lua_is_settled(L, 3, owner->session, owner->transport, &settled);
-  al_lock **lock =
-      is_settled ? al_lua_new_lock(L, session) : NULL; /* before there is a lock that needs a box */
+  if (options.count == 1 && al_lua_is_settled(L, 3, owner->session, owner->transport, &settled)) {
+    al_lua_spare_op(L);
+    al_lock **lock = al_lua_new_lock(L, session); /* before there is a lock that needs a box */
+    return al_lua_finish(L, begin(box->resource, &options), session, lock, settled);
+  }
+  al_op **op = al_lua_new_op(L, options.count > 1 ? AL_LUA_LOCKS : AL_LUA_LOCKED, session);
   *op = begin(box->resource, &options);
-  return is_settled ? al_lua_finish(L, index, lock, settled) : al_lua_begun(L, op);
+  return al_lua_begun(L, op);
 }
 
 /* resource:acquire(options [, settled]) -> operation; likewise resource:read and resource:write. Options, all of which
