@@ -183,6 +183,19 @@ it("an acquire judges by when it has read the answer, not by when it began to re
   assert.equal("images-1-B", asked(peer).queue)
 end)
 
+it("an acquire that waits on, as its claim was gone, does not fail for an answer that came", function ()
+  local peer = open()
+  local op = peer:semaphore("images", { max_attempts = 1 }):acquire(600, false, 0, 600)
+  peer.prober:look{ "images-1-A" }
+  local claim = peer.holder:claim("images-1-B", "images-1-A")
+  pass(peer, 19.51)
+  peer.holder:ignore()
+  peer.holder:grant(claim)
+  peer.holder:refuse(asked(peer).channel, 404, "NOT_FOUND - no queue 'images-1-B' in vhost '/'", "queue.declare")
+  pass(peer, 60)
+  assert.is_false(op:done())
+end)
+
 it("an acquire that asks by another's prober judges by when that has read", function ()
   local lender = open()
   local peer = lender:borrower{ heartbeat = 10, timeout = 30 }

@@ -29,6 +29,10 @@ describe("an operation that failed", function ()
   local ends = {
     ["the queue is deleted"] = function (channel) peer.holder:deleted(channel) end,
     ["the connection is lost"] = function () peer.holder:down("timed out") end,
+    ["the session is ended before it can ask again"] = function (channel)
+      peer.holder:refuse(channel, 541, "INTERNAL_ERROR")
+      peer.session:abort()
+    end,
     ["the connection's timeout has passed"] = function () peer:pass(TIMEOUT - 0.01) end,
   }
 

@@ -123,6 +123,12 @@ describe("a session", function ()
     end)
   end)
 
+  it("whose closing is abandoned is closed at once", function ()
+    local _ = peer:acquire("images")
+    peer.session:close():drop()
+    assert.same({ "down", "down" }, { peer.holder:state(), peer.prober:state() })
+  end)
+
   it("aborting writes nothing, and ends every operation and every lock", function ()
     local lock = peer:acquire("images")
     local waiting = peer:semaphore("other"):acquire()

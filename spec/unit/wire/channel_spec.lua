@@ -84,6 +84,13 @@ describe("channels", function ()
     assert.is_true(lock:held())
   end)
 
+  it("closed by an answer that was not asked for bring the link down: protocol", function ()
+    local lock, held = peer:acquire("images")
+    peer.holder:send{ channel = held.channel, method = "channel.close-ok" }
+    assert.equal("down", peer.holder:state())
+    assert.equal("lost", select(3, lock:held()))
+  end)
+
   describe("all in use", function ()
     it("are a limit, told at once, and nothing is written", function ()
       peer = Peer.open(nil, { channel_max = 2 })
