@@ -78,10 +78,21 @@ describe("an administrator who waits for holders", function ()
     peer.prober:silent()
   end)
 
-  it("fails with the connection on which it asks for bolts", function ()
+  it("fails with either connection", function ()
     local op = wait()
     looks{ EIGHT }
     peer.holder:down("timed out")
+    peer:pass(1)
+    peer:failed(op, "unreachable", "timed out")
+    peer = Peer.open(nil, { version = "3.10.8" })
+    op = wait()
+    looks{ EIGHT }
+    sees(EIGHT, 1)
+    peer:pass(1)
+    peer.prober:look{}
+    peer.prober:barrier()
+    peer.prober:look{}
+    peer.prober:down("timed out")
     peer:pass(1)
     peer:failed(op, "unreachable", "timed out")
   end)

@@ -89,6 +89,13 @@ describe("a permit", function ()
       assert.are_not.equal(taker.tag, next_one.tag)
     end)
 
+    it("is given back as the session rests, which awaits no answer to that", function ()
+      local _, taker, delivery = scene.holding(peer)
+      local op = peer.session:rest()
+      scene.gives_back(peer, taker, delivery)
+      assert.is_true(peer:result(op))
+    end)
+
     it("is given back as the session rests while a question is open: its channel is closed", function ()
       local op, taker = scene.asking(peer, 0)
       local delivery = scene.deliver(peer, taker)
