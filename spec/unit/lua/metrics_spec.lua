@@ -94,7 +94,8 @@ describe("metrics", function()
       end
       return { inc = note "inc", set = note "set", observe = note "observe" }
     end
-    package.loaded["amqplocks.nginx.links"] = { watch = function() end }
+    local watch -- of the connections of an nginx worker
+    package.loaded["amqplocks.nginx.links"] = { watch = function(fn) watch = fn end }
     local m = metrics.new()
     m.nginx{ counter = make, gauge = make, histogram = make }
     package.loaded["amqplocks.nginx.links"] = nil
@@ -102,6 +103,16 @@ describe("metrics", function()
     assert.matches("^amqplocks_info set 1 ", calls[1])
     assert.same({ "amqplocks_acquire_seconds observe 0.5 mutex/db/acquired", "amqplocks_held inc 1 mutex/db" },
       { calls[#calls - 1], calls[#calls] })
+    for _, opened in ipairs{ 9, 11 } do
+      calls = {}
+      watch{ worker = "3", up = { holder = 5, prober = 1 }, opened = { holder = opened, prober = 2 }, blocked = 1,
+        silence = 4 }
+      local told = table.concat(calls, "\n")
+      for _, line in ipairs{ "connection_up set 5 holder/3", "blocked set 1 prober/3", "broker_silence_seconds set 4 3",
+        ("opened_total inc %d holder"):format(opened == 9 and 9 or 2) } do
+        assert.is_truthy(told:find("amqplocks_" .. line, 1, true), line)
+      end
+    end
   end)
 
   it("count once what connections that share a session have in common", function()
