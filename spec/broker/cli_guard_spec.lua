@@ -305,6 +305,15 @@ describe("with a system call that is denied,", function()
     killed.one:signal "KILL"
     next_is_alone(killed.name, killed.jobs)
   end)
+
+  it("waitid, pipe2 or signalfd4, it does not run its command, and says so", function()
+    for call, why in pairs { waitid = "start a process", pipe2 = "start a process", signalfd4 = "wait for signals" } do
+      local output = command.ends({ program = deny }, 70, "EPERM", call, "--", command.DIRECTORY .. "/amqp-lock",
+        gate.name(), "echo", "in")
+      assert.matches("^amqp%-lock: cannot " .. why, output)
+      assert.is_nil(output:find("\nin\n", 1, true))
+    end
+  end)
 end)
 
 -- The time since the broker's last answer is what the certainty of a permit is made of, and in a wait there is none.

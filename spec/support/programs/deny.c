@@ -21,7 +21,8 @@
 static const struct {
   const char *name;
   unsigned number;
-} calls[] = {CALL(pidfd_send_signal), CALL(timerfd_create), CALL(timerfd_settime), CALL(setpgid), CALL(getdents64)};
+} calls[] = {CALL(pidfd_send_signal), CALL(timerfd_create), CALL(timerfd_settime), CALL(setpgid),
+             CALL(getdents64),        CALL(waitid),         CALL(pipe2),           CALL(signalfd4)};
 
 int main(int argc, char **argv) {
   if (argc < 5 || strcmp(argv[3], "--") != 0) return 99;
