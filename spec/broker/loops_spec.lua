@@ -482,7 +482,7 @@ describe("a driver", function()
     for pattern, fails in pairs {
       ["no way"] = function() error("no way", 0) end,
       ["not today"] = function() return nil, "not today" end,
-      broken = function() return nil, "no way", "broken" end,
+      ["not here"] = function() return nil, "not here", "broken" end,
     } do
       loop.run(function()
         local message = stage.fails("unreachable", amqplocks.connect(nil, { driver = bare(fails) }))

@@ -28,10 +28,11 @@ end
 
 -- ---- for one waiting coroutine --------------------------------------------------------------------------------------
 
--- An error that a driver raises, as for an option that it does not support, fails the connection.
+-- An error that a driver raises, as for an option that it does not support, fails the connection. Any code but "tls" is
+-- "unreachable".
 local function connect(self, host, port, tls, seconds)
   local fine, socket, message, code = pcall(self._loop.connect, host, port, tls, seconds)
-  if fine then return socket, message, code or "unreachable" end
+  if fine then return socket, message, code == "tls" and code or "unreachable" end
   return nil, tostring(socket), tls and "tls" or "unreachable"
 end
 
