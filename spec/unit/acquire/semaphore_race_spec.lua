@@ -68,6 +68,18 @@ describe("an acquire", function ()
       assert.is_true(skews[1] ~= skews[2] or skews[2] ~= skews[3])
     end)
 
+    it("passes over what it lost while another looks free, also when it has waited", function ()
+      local op = peer:semaphore("images", { max_attempts = 2 }):acquire(60, false, 0, 0.5)
+      loses(row(3), 1)
+      peer:pass(0.01)
+      loses(row(3, { false, false, true }), 2)
+      peer:pass(0.5)
+      loses(row(3, { false, false, true }), 1)
+      peer:pass(0.01)
+      peer.prober:look(row(3))
+      is_granted(op, 3)
+    end)
+
     it("as often as it may: contended", function ()
       for _, attempts in ipairs{ 1, 8 } do
         open()
