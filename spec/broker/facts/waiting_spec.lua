@@ -50,7 +50,7 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
     it("know whether a token is ready by the answer to a question after consume-ok", function ()
       local connection = scene.connect()
       scene.ring(bell)
-      for round = 1, 30 do
+      for round = 1, 18 do -- from 4.0 on a quorum queue drops a message that comes back a 21st time
         local channel = connection:channel()
         channel:send{ method = "basic.consume", queue = bell }
         local tag = assert(channel:next()).consumer_tag
