@@ -232,7 +232,7 @@ describe("amqp-lock-admin top", function()
       .. "permits and fast mutexes, are not shown\n", told)
   end)
 
-  -- What rabbitmqctl would be told is told to the node, in a hundredth of the time.
+  -- The node is told directly what rabbitmqctl would tell it, in a hundredth of the time.
   local CTL = {
     add_user = 'ok = rabbit_auth_backend_internal:add_user($1, <<"secret">>, <<"o">>).',
     set_user_tags = 'ok = rabbit_auth_backend_internal:set_tags($1, [binary_to_atom($2)], <<"o">>).',

@@ -68,7 +68,7 @@ describe("a lock", function()
   end)
 end)
 
--- What a waiter gets when its time is over, and what it is told meanwhile.
+-- The end of a waiter's time, and the messages meanwhile.
 for kind, words in pairs{
   slot = { 'no slot of "%s" came free within %g s (1 of 1 held)' },
   permit = { 'no permit of "%s" came free within %g s', "every permit is taken" },

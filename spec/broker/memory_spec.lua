@@ -119,7 +119,7 @@ local PROGRAM = [[
   if not fine and problem ~= "not enough memory" then error(problem, 0) end
 ]]
 
--- What a call that threw had acquired is held until it is collected, for this connection as for others.
+-- A lock that a call had acquired before it threw is held until it is collected, for this connection as for others.
 local function look_at(outcome)
   assert.is_false(outcome.panicked)
   local has_thrown = false

@@ -237,7 +237,7 @@ for which, driver in pairs(drivers) do
       return first, second, conn, conn:mutex(stage.mutex())
     end
 
-    driver.operated_it("of one cluster: what was lost with the first is had anew at the second", function()
+    driver.operated_it("of one cluster: a lock lost with the first is acquired anew at the second", function()
       local first, second, conn, mutex = connect()
       local lock = assert(mutex:try_acquire())
       assert.equal(0, second:count())

@@ -29,7 +29,7 @@ for which, laws in pairs(brokers) do
 end
 run(SINGLE_ACTIVE, "of 4.0", { version = "4.0.9", lags = 0.5 })
 
--- What no client can bring about on a real broker, and no story needs in order to catch a breakage (docs/proving.md).
+-- Behaviour that no client can bring about on a real broker, and no story needs to catch a breakage (docs/proving.md).
 describe("the model broker", function ()
   local broker, client
   before_each(function () broker, client = Socket.broker(1) end)

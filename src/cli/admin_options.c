@@ -79,7 +79,7 @@ static void take_interval(void *options, const cli_option *option, char *value) 
 
 /* The address of the management API. One without a path gets the path that RabbitMQ serves it at. */
 static void take_api(void *options, const cli_option *option, char *value) {
-  char **api = (char **)((char *)options + option->at);
+  char **api = CLI_FIELD(char *);
   char *given = cli_value_secret(value), *host = strstr(given, "://");
   size_t length = strlen(given);
   while (length > 0 && given[length - 1] == '/') given[--length] = '\0';

@@ -192,32 +192,25 @@ char *cli_value_secret(char *value) {
 
 /* ---- functions for rows ----------------------------------------------------------------------------------------- */
 
-#define FIELD(type) ((type *)((char *)options + option->at))
-
 void cli_take_flag(void *options, const cli_option *option, char *value) {
   (void)value;
-  *FIELD(bool) = true;
+  *CLI_FIELD(bool) = true;
 }
 
 void cli_take_no(void *options, const cli_option *option, char *value) {
   (void)value;
-  *FIELD(bool) = false;
-}
-
-void cli_take_value(void *options, const cli_option *option, char *value) {
-  (void)value;
-  *FIELD(int) = option->least;
+  *CLI_FIELD(bool) = false;
 }
 
 void cli_take_number(void *options, const cli_option *option, char *value) {
-  *FIELD(int) = cli_value_number(option, value, option->least, option->most);
+  *CLI_FIELD(int) = cli_value_number(option, value, option->least, option->most);
 }
 
 void cli_take_seconds(void *options, const cli_option *option, char *value) {
-  *FIELD(int64_t) = cli_value_seconds(option, value);
+  *CLI_FIELD(int64_t) = cli_value_seconds(option, value);
 }
 
-void cli_take_text(void *options, const cli_option *option, char *value) { *FIELD(const char *) = value; }
+void cli_take_text(void *options, const cli_option *option, char *value) { *CLI_FIELD(const char *) = value; }
 
 void cli_take_verbose(void *options, const cli_option *option, char *value) {
   (void)options, (void)option, (void)value;

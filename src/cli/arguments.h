@@ -26,7 +26,7 @@ struct cli_option {
   const char *help; /* its line of --help; NULL: it is not shown */
   cli_take *take;
   size_t at;         /* offset of the field that `take` sets */
-  int least, most;   /* the limits of a number; `least`: what cli_take_value sets */
+  int least, most;   /* the limits of a number, or numbers of the program's own functions */
   const char *group; /* the heading above its line, at the first option of a group; NULL: as before */
   /* For programs with verbs: the verbs that take it, with blanks between; NULL: all of them. A name may stand in the
    * table again, behind this row, with other words for other verbs. */
@@ -51,9 +51,11 @@ void cli_options_print(const cli_program *program, const char *verb, FILE *out);
 
 /* ---- functions for rows ---- */
 
+/* In such a function: the field that the row names, by its address. */
+#define CLI_FIELD(type) ((type *)((char *)options + option->at))
+
 cli_take cli_take_flag;    /* a bool: true */
 cli_take cli_take_no;      /* a bool: false */
-cli_take cli_take_value;   /* an int: `least` */
 cli_take cli_take_number;  /* an int, from `least` to `most` */
 cli_take cli_take_seconds; /* an int64_t, in nanoseconds */
 cli_take cli_take_text;    /* a pointer into argv */

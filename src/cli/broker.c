@@ -22,7 +22,7 @@ static void forget(char *text) {
 }
 
 void cli_take_url(void *options, const cli_option *option, char *value) {
-  char **url = (char **)((char *)options + option->at);
+  char **url = CLI_FIELD(char *);
   forget(*url);
   *url = cli_value_secret(value);
 }

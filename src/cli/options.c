@@ -30,7 +30,7 @@ static void take_kind(void *options, const cli_option *option, char *value) {
 /* `least` of the row is the kind. */
 static void take_amount(void *options, const cli_option *option, char *value) {
   take_kind(options, option, NULL);
-  *(int *)((char *)options + option->at) = cli_value_number(option, value, 1, AL_SLOTS_MAX);
+  *CLI_FIELD(int) = cli_value_number(option, value, 1, AL_SLOTS_MAX);
 }
 
 static void set_timeout(cli_options *options, int64_t timeout) {

@@ -71,7 +71,7 @@ describe("a claim whose consume is refused", function ()
 end)
 
 -- Why a name stays "claiming" until its absence is certain: the old queue may still be on its way out. A declare may
--- then find it, and the consume behind it 404. What must never be is a consume-ok for a queue that vanishes.
+-- then find it, and the consume behind it 404. A consume-ok for a queue that vanishes must never come.
 it("the same name claimed again by the same connection, when the old channel ends, gives 404 or is held for good",
   function ()
     local owner, other, name = scene.connect(), scene.connect(), scene.name()

@@ -82,24 +82,25 @@ describe("an administrator of a fenced semaphore", function ()
     gives(peer, op, mutex, 1)
   end)
 
-  it("where the fence cannot be had, changes nothing: blocked", function ()
+  -- The fence is being made for a first slot, and its message is not confirmed. Returns op, mutex.
+  local function makes_fence()
     local op, mutex = begin("create", 1, {})
     fence.connects(peer.fence)
     fence.is_absent()
     fence.enters()
     fence.looks(false)
     fence.publishes()
+    return op, mutex
+  end
+
+  it("where the fence cannot be had, changes nothing: blocked", function ()
+    local op, mutex = makes_fence()
     peer.maker:send{ channel = 0, method = "connection.blocked", reason = "memory" }
     scene.fails(peer, op, mutex, "blocked", FENCE)
   end)
 
   it("where the fence cannot be had, changes nothing: lost, as the mutex was", function ()
-    local op, mutex = begin("create", 1, {})
-    fence.connects(peer.fence)
-    fence.is_absent()
-    fence.enters()
-    fence.looks(false)
-    fence.publishes()
+    local op, mutex = makes_fence()
     peer.holder:cancelled(mutex)
     peer:failed(op, "lost")
     assert.equal("down", peer.maker:state())

@@ -19,7 +19,7 @@
 
 #define AL_AVOIDED_MOST 16
 
-/* The slots that a semaphore object may take. What is known of them is in its memory (memory.h). */
+/* The slots that a semaphore object may take. Its memory (memory.h) has the rest. */
 typedef struct al_slot_range {
   al_strategy strategy;
   int most; /* the highest slot that may be taken */
