@@ -3,6 +3,7 @@
 
 -- The example for nginx, unchanged except for ports and names. The backend is this process: it counts simultaneous
 -- requests, and answers when the test tells it to.
+local line = require "spec.support.line"
 local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"
 local socket = require "socket"
@@ -120,17 +121,22 @@ describe("the example for nginx", function()
     assert.same({ 3, 24 }, { most, come })
   end)
 
-  it("turns away who has waited long enough, and says when to come again; who goes away is forgotten", function()
+  it("turns a waiter away in the end, and says when to come again; a waiter that goes away is forgotten", function()
     local name = stage.semaphore(1)
     local server, occupant = start(name, PATIENT), stage.occupy(name, 1)
     local got, _, headers = server:get "/?wait=0.2"
     assert.same({ 503, "5" }, { got, headers["retry-after"] })
     assert.not_matches("%[error%]", server:errors())
+    local function until_waiting(count)
+      until_true(function() return select(2, line.at(name)) == count end, SECONDS)
+    end
+    until_waiting(0)
     local first = server:begin "/"
-    occupant:await_looks(1)
+    until_waiting(1)
     first:abort()
+    until_waiting(0)
     local second = server:begin "/"
-    occupant:await_looks(2)
+    until_waiting(1)
     occupant:release()
     until_there(1)
     answer()
@@ -237,9 +243,9 @@ describe("the page for nginx", function()
     local block = shown("docs/openresty.md")[1]
     assert.equal(block, shown("README.md")[1])
     local lines = 0
-    for line in block:gmatch "[^\n]+" do
-      local _, found = example:gsub(line:gsub("%p", "%%%0"):gsub("^%s+", "%%f[%%S]"), "")
-      assert.is_true(found >= 1, line)
+    for text in block:gmatch "[^\n]+" do
+      local _, found = example:gsub(text:gsub("%p", "%%%0"):gsub("^%s+", "%%f[%%S]"), "")
+      assert.is_true(found >= 1, text)
       lines = lines + 1
     end
     assert.equal(11, lines)
