@@ -166,7 +166,7 @@ al_session *al_native_new_list(const al_settings *settings, size_t count) {
 
 /* Returns how long connecting may take: no longer than the waiting operation has time for this place and those after
  * it. */
-static int64_t patience(al_session *session, const al_link *link) {
+static int64_t allowed(al_session *session, const al_link *link) {
   AL_TURN(session);
   int64_t deadline = al_session_deadline(session);
   int64_t left =
@@ -254,7 +254,7 @@ static void connect_due(al_session *session, al_link *link) {
   al_code code;
   char why[256];
   if (!resolve(session, link) || !is_ready(session, link)) return;
-  int64_t begun = al_system_now(), left = patience(session, link), share = al_link_share(link);
+  int64_t begun = al_system_now(), left = allowed(session, link), share = al_link_share(link);
   al_port *port = connect_checked(session, link, begun + left, &code, why);
   AL_TURN(session);
   if (!link->wanted) { /* the keeper has closed the session meanwhile */

@@ -181,9 +181,9 @@ static bool list(socket_port *self) {
   return al_descriptors_add(self->fd);
 }
 
-al_port *al_socket_connect(const al_settings *settings, const char *address, int64_t patience,
+al_port *al_socket_connect(const al_settings *settings, const char *address, int64_t allowed,
                            const al_fork *fork, al_code *code, char why[256]) {
-  struct timeval timeout = timeval_of(patience);
+  struct timeval timeout = timeval_of(allowed);
   socket_port *self = calloc(1, sizeof *self);
   *code = AL_NO_MEMORY;
   snprintf(why, 256, AL_FRAMES_NO_MEMORY);
@@ -194,7 +194,7 @@ al_port *al_socket_connect(const al_settings *settings, const char *address, int
   self->fork = fork;
   self->is_tls = settings->tls;
   errno = 0; /* TLS reports a lack of memory only by errno */
-  int64_t deadline = al_deadline_after(al_system_now(), patience);
+  int64_t deadline = al_deadline_after(al_system_now(), allowed);
   amqp_socket_t *socket = settings->tls
                               ? al_tls_socket(&self->tls, self->frames.codec, settings, deadline, why)
                               : amqp_tcp_socket_new(self->frames.codec);

@@ -9,10 +9,10 @@
 #include "transport/fork.h"
 
 /* Connects to `address` (numeric) and the port of `settings`, and returns a port. TLS expects a certificate of the host
- * of `settings`, or of their server name. It takes at most `patience` nanoseconds. On failure it returns NULL, with the
+ * of `settings`, or of their server name. It takes at most `allowed` nanoseconds. On failure it returns NULL, with the
  * reason in `code` (AL_UNREACHABLE, AL_TLS, AL_LIMIT, AL_NO_MEMORY) and `why`. In a child of the process that connected,
  * the port neither reads nor writes, nor closes the connection. `fork` must outlive the port. */
-al_port *al_socket_connect(const al_settings *settings, const char *address, int64_t patience,
+al_port *al_socket_connect(const al_settings *settings, const char *address, int64_t allowed,
                            const al_fork *fork, al_code *code, char why[256]);
 
 int al_socket_fd(const al_port *port);

@@ -27,7 +27,7 @@
 #include "core/hold/exclusive_queue.h"
 #include "core/hold/lock.h"
 #include "core/session/claim.h"
-#include "core/session/fencer.h"
+#include "core/session/fence_links.h"
 #include "core/session/loop.h"
 #include "core/session/session.h"
 #include "core/tokens/permit.h"
@@ -202,7 +202,7 @@ static void check_session(world *w, al_session *session) {
     int owed = 0;
     for (const al_claim *c = session->claims; c; c = c->next) owed += c->owed_by == op->number;
     CHECK(!op->over, "an operation is over, and listed");
-    CHECK(owed == op->owes, "an operation waits for %d claims, and %d are to go", op->owes, owed);
+    CHECK(owed == op->returning, "an operation waits for %d claims, and %d are to go", op->returning, owed);
     CHECK(op->deadline > w->now && op->reply_by > w->now, "an operation is past its deadline");
   }
 }
@@ -468,7 +468,7 @@ static bool is_of_same_fence(const al_lock *a, const al_lock *b) {
   return are_alike && strcmp(a->name, b->name) == 0;
 }
 
-/* Whatever the broker said, no session hands out a number twice; the second one draws by the fencer of the first. */
+/* Whatever the broker said, no session hands out a number twice; the second one draws by the fence links of the first. */
 static void check_fence(const world *w, const al_lock *lock) {
   CHECK((al_lock_fence(lock) > 0) == w->slots.fenced || lock->kind == AL_LOCK_PERMIT,
         "a lock has the number %lld", (long long)al_lock_fence(lock));

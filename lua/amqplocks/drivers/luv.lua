@@ -183,9 +183,9 @@ local function left(deadline) return deadline and math.max(0, (deadline - uv.hrt
 local function wait_for(get, waiter, deadline)
   local result = get()
   while not result do
-    local patience = left(deadline)
-    if patience == 0 and waiter.waited then return nil end
-    wait(waiter, patience)
+    local allowed = left(deadline)
+    if allowed == 0 and waiter.waited then return nil end
+    wait(waiter, allowed)
     waiter.waited = true
     result = get()
   end

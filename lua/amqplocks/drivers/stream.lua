@@ -22,7 +22,7 @@ stream.__index = stream
 function stream.new(loop, session, role, settings, moved)
   return setmetatable({
     _loop = loop, _session = session, _role = role, _settings = settings, _moved = moved,
-    _timeout = session:patience(), _unsent = loop.condition(), _written = loop.condition(),
+    _timeout = session:timeout(), _unsent = loop.condition(), _written = loop.condition(),
   }, stream)
 end
 
@@ -61,8 +61,8 @@ end
 -- Returns the result of the URL function; nil alone if the caller's own time ends before that. A function that never
 -- returns is waited for no longer than a broker. If it cannot be killed, it is not called again until it has returned:
 -- each call would leave one coroutine more.
-local function ask(self, fn, patience)
-  local loop, most = self._loop, math.min(self._timeout, patience or math.huge)
+local function ask(self, fn, allowed)
+  local loop, most = self._loop, math.min(self._timeout, allowed or math.huge)
   local left, deadline = most, core.now() + most
   local asked, problem = self._asked, nil
   if not asked then asked, problem = question(self, fn) end
@@ -80,8 +80,8 @@ local function ask(self, fn, patience)
   return nil, LATE:format(self._timeout), "url"
 end
 
-local function renew(self, patience)
-  urls.renew(self._session, self._role, self._settings, function(fn) return ask(self, fn, patience) end)
+local function renew(self, allowed)
+  urls.renew(self._session, self._role, self._settings, function(fn) return ask(self, fn, allowed) end)
 end
 
 -- Returns how many seconds of the caller's time the place to connect to may take.
@@ -123,12 +123,12 @@ local function may_connect(self)
   return session:due(role) and not session:lacks_address(role)
 end
 
---- Opens the connection, and drops it if it is not needed any more by then. With `patience` (seconds) the caller gives
+--- Opens the connection, and drops it if it is not needed any more by then. With `allowed` (seconds) the caller gives
 -- up after that time. The broker's own time is not over then, so operations that still wait try again.
-function stream:open(patience)
+function stream:open(allowed)
   local session, role = self._session, self._role
-  local deadline = patience and core.now() + patience
-  renew(self, patience)
+  local deadline = allowed and core.now() + allowed
+  renew(self, allowed)
   if may_connect(self) then resolve(self, deadline) end
   if not may_connect(self) or self._loop.resolve and session:unresolved(role) then return end
   local host, port, share, tls = session:address(role)

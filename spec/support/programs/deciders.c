@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "core/acquire/boldness.h"
-#include "core/acquire/patience.h"
+#include "core/acquire/pacing.h"
 #include "core/admin/slot_plan.h"
 #include "core/base/ids.h"
 #include "core/base/name.h"
@@ -141,7 +141,7 @@ static int backoffs(lua_State *L) {
   return 1;
 }
 
-// ---- boldness.h, patience.h -----------------------------------------------------------------------------------------
+// ---- boldness.h, pacing.h -----------------------------------------------------------------------------------------
 
 static int boldness_new(lua_State *L) {
   al_boldness_init(push_box(L, sizeof(al_boldness)));
@@ -158,18 +158,18 @@ NOTES(contest)
 NOTES(loss)
 GIVES(boldness_is_enough, lua_pushboolean, al_boldness_is_enough(box(1)))
 
-// patience(options) -> as al_patience_init() makes it
-static int patience_new(lua_State *L) {
+// pacing(options) -> as al_pacing_init() makes it
+static int pacing_new(lua_State *L) {
   al_acquire_options options = {.fair = get(L, 1, "fair"), .poll = get(L, 1, "poll")};
-  al_patience_init(push_box(L, sizeof(al_patience)), &options);
+  al_pacing_init(push_box(L, sizeof(al_pacing)), &options);
   return 1;
 }
 
-// (patience, has_token, now, state)
-GIVES(patience_leave, push_time, al_patience_leave(box(1), lua_toboolean(L, 2), to_time(L, 3)))
-GIVES(patience_next_search, push_time,
-      al_patience_next_search(box(1), lua_toboolean(L, 2), to_time(L, 3), box(4)))
-GIVES(patience_is_over, lua_pushboolean, al_patience_is_over(box(1), lua_toboolean(L, 2)))
+// (pacing, has_token, now, state)
+GIVES(pacing_leave, push_time, al_pacing_leave(box(1), lua_toboolean(L, 2), to_time(L, 3)))
+GIVES(pacing_next_search, push_time,
+      al_pacing_next_search(box(1), lua_toboolean(L, 2), to_time(L, 3), box(4)))
+GIVES(pacing_is_over, lua_pushboolean, al_pacing_is_over(box(1), lua_toboolean(L, 2)))
 
 // ---- slot_plan.h ----------------------------------------------------------------------------------------------------
 
@@ -368,11 +368,11 @@ static int codes_that_go_on(lua_State *L) {
 int luaopen_deciders(lua_State *L) {
   static const luaL_Reg functions[] = {
       {"random", random_new},     {"drawing", random_drawing},    {"next_random", random_next},
-      {"patience", patience_new}, {"boldness", boldness_new},     FUNCTION(boldness_is_enough),
+      {"pacing", pacing_new}, {"boldness", boldness_new},     FUNCTION(boldness_is_enough),
       FUNCTION(boldness_win),     FUNCTION(boldness_contest),     FUNCTION(boldness_loss),
       {"ids", ids_new},           FUNCTION(random_below),         FUNCTION(deadline_after),
       FUNCTION(backoff_next),     FUNCTION(backoff_recheck),      FUNCTION(backoffs),
-      FUNCTION(patience_leave),   FUNCTION(patience_next_search), FUNCTION(patience_is_over),
+      FUNCTION(pacing_leave),   FUNCTION(pacing_next_search), FUNCTION(pacing_is_over),
       FUNCTION(slot_plan_plan),   FUNCTION(token_plan_make),      FUNCTION(queue_parse),
       FUNCTION(ids_add),          FUNCTION(codes_that_go_on),     {NULL, NULL}};
   static const luaL_Reg names[] = {{"slot", name_slot},

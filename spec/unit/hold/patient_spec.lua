@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Acquires that begin again: src/core/hold/patient.h.
+-- Acquires that begin again: src/core/hold/retry.h.
 
 local scene = require "spec.unit.tokens.permit_scene"
 

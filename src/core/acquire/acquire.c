@@ -7,7 +7,7 @@
 
 #include "core/base/backoff.h"
 #include "core/hold/lock.h"
-#include "core/hold/patient.h"
+#include "core/hold/retry.h"
 #include "core/session/session.h"
 #include "core/session/turn.h"
 
@@ -15,7 +15,7 @@
 static void search(al_op *op);
 static void searching(al_op *op);
 static void claiming(al_op *op);
-static void fencing(al_op *op);
+static void drawing_token(al_op *op);
 static void handing_over(al_op *op);
 static void skewing(al_op *op);
 static void joining(al_op *op);
@@ -50,7 +50,7 @@ static al_op *begin(al_resource *resource, const al_acquire_kind *kind, size_t s
   self->waits = self->options.timeout > 0;
   self->reconnects = AL_BACKOFF_SLOT;
   al_line_init(&self->line, &self->op, resource, &self->options, kind->makes_bell, kind->is_shared);
-  al_patience_init(&self->patience, &self->options);
+  al_pacing_init(&self->pacing, &self->options);
   al_race_init(&self->race, resource->max_attempts);
   self->op.stop = acquire_stop;
   self->op.free = acquire_free;
@@ -61,9 +61,9 @@ static al_op *begin(al_resource *resource, const al_acquire_kind *kind, size_t s
                      self->waits ? al_deadline_after(now, self->options.timeout) : AL_NEVER);
 }
 
-static al_op *attempt(const al_patient *patient) {
-  const al_attempts *attempts = &patient->attempts;
-  return begin(attempts->from, attempts->kind, attempts->size, &patient->options);
+static al_op *attempt(const al_retry *retry) {
+  const al_attempts *attempts = &retry->attempts;
+  return begin(attempts->from, attempts->kind, attempts->size, &retry->options);
 }
 
 static void leave(void *resource) { al_resource_drop(resource); }
@@ -71,10 +71,10 @@ static void leave(void *resource) { al_resource_drop(resource); }
 al_op *al_acquire_begin(al_resource *resource, const al_acquire_kind *kind, size_t size,
                         const al_acquire_options *options) {
   AL_TURN(resource->session);
-  if (!al_patient_is_wanted(options)) return begin(resource, kind, size, options);
+  if (!al_retry_is_wanted(options)) return begin(resource, kind, size, options);
   resource->refs++;
-  return al_patient_begin(resource->session, resource->name, options,
-                          (al_attempts){attempt, leave, resource, kind, size});
+  return al_retry_begin(resource->session, resource->name, options,
+                        (al_attempts){attempt, leave, resource, kind, size});
 }
 
 /* ---- boldness --------------------------------------------------------------------------------------------------- */
@@ -176,13 +176,13 @@ static void await_bell(al_acquire *self) {
 }
 
 /* What is free may be meant for another waiter, whose token is on its way: leaves it to the waiters before us, for as
- * long as patience says. */
+ * long as pacing.h says. */
 static void leave_to_others(al_acquire *self) {
   al_session *session = self->op.session;
   bool has_token = al_line_has_token(&self->line);
   note_contest(self);
   bool is_joining = al_line_is_joining(&self->line);
-  int64_t left = al_patience_leave(&self->patience, has_token, session->now);
+  int64_t left = al_pacing_leave(&self->pacing, has_token, session->now);
   self->is_early = is_joining && !self->has_searched && self->kind->may_claim;
   if (left > 0)
     wait_until(self, session->now + left);
@@ -252,14 +252,14 @@ static void got(al_acquire *self) {
 }
 
 /* Only a claim that is still held after the number was drawn may have it. */
-static void fencing(al_op *op) {
+static void drawing_token(al_op *op) {
   al_acquire *self = (al_acquire *)op;
   if (self->own->claim.state != AL_CLAIM_HELD) {
-    al_fencing_cancel(&self->fencing);
+    al_fence_token_cancel(&self->fence_token);
     al_acquire_missed(self);
     return;
   }
-  self->fence = al_fencing_poll(&self->fencing);
+  self->fence = al_fence_token_poll(&self->fence_token);
   if (self->fence == 0) return;
   al_op_ask(op);
   if (al_claim_confirm_for(op)) al_op_next(op, handing_over);
@@ -274,8 +274,8 @@ static void handing_over(al_op *op) {
 }
 
 void al_acquire_hand_over(al_acquire *self) {
-  if (self->resource->fence[0]) al_fencing_begin(&self->fencing, &self->op, self->resource->fence);
-  al_op_next(&self->op, self->resource->fence[0] ? fencing : handing_over);
+  if (self->resource->fence[0]) al_fence_token_begin(&self->fence_token, &self->op, self->resource->fence);
+  al_op_next(&self->op, self->resource->fence[0] ? drawing_token : handing_over);
 }
 
 /* ---- a lost race ------------------------------------------------------------------------------------------------ */
@@ -403,14 +403,14 @@ static void wait_in_line(al_acquire *self) {
   }
   if (al_line_is_outdated(&self->line)) {
     /* the search began without that token */
-    al_patience_next_search(&self->patience, false, session->now, &session->random);
+    al_pacing_next_search(&self->pacing, false, session->now, &session->random);
     search_from_the_start(self);
     return;
   }
-  int64_t wake = al_patience_next_search(&self->patience, has_token, session->now, &session->random);
+  int64_t wake = al_pacing_next_search(&self->pacing, has_token, session->now, &session->random);
   if (wake == AL_NEVER) {
     al_line_waste_token(&self->line);
-    wake = al_patience_next_search(&self->patience, false, session->now, &session->random);
+    wake = al_pacing_next_search(&self->pacing, false, session->now, &session->random);
   }
   wait_until(self, wake);
 }
@@ -423,7 +423,7 @@ static void joining(al_op *op) {
 
 static void waiting(al_op *op) {
   al_acquire *self = (al_acquire *)op;
-  bool is_rung = al_patience_is_over(&self->patience, al_line_has_token(&self->line));
+  bool is_rung = al_pacing_is_over(&self->pacing, al_line_has_token(&self->line));
   if (al_link_is_lost(&op->session->holder))
     al_op_fail_link(op, &op->session->holder);
   else if (is_rung && self->is_early && self->kind->may_claim(self))
@@ -437,7 +437,7 @@ static void waiting(al_op *op) {
 static void acquire_stop(al_op *op) {
   al_acquire *self = (al_acquire *)op;
   self->kind->cancel(self);
-  al_fencing_cancel(&self->fencing);
+  al_fence_token_cancel(&self->fence_token);
   if (self->own) al_claim_undo(&self->own->claim, op);
   al_line_leave(&self->line, self->own, false);
   leave_claim(self);
@@ -455,9 +455,9 @@ static void timeout_text(al_op *op, char out[AL_MESSAGE_SIZE]) {
   const al_acquire *self = (const al_acquire *)op;
   double seconds = (double)self->options.timeout / (double)AL_SECOND;
   char standing[AL_MESSAGE_SIZE];
-  if (op->step == fencing) {
+  if (op->step == drawing_token) {
     snprintf(out, AL_MESSAGE_SIZE, "\"%s\" was granted, and no number could be drawn within %g s: %s",
-             self->own->claim.queue, seconds, al_fencing_why(&self->fencing));
+             self->own->claim.queue, seconds, al_fence_token_why(&self->fence_token));
     return;
   }
   if (op->step == handing_over) {

@@ -7,7 +7,7 @@
  *
  *     ┌─ bold: without a search ────────────┐
  *     │                                     v
- *   search ──> searching ──┬─ free ──> claiming ──> (the kind's own steps) ──> fencing ──> handing_over ──> done: a lock
+ *   search ──> searching ──┬─ free ──> claiming ──> (the kind's own steps) ──> drawing_token ──> handing_over ──> done: a lock
  *     ^  ^  ^              │               │ the race is lost, or what was claimed is gone
  *     │  │  └─ skewing <───│───────────────┘ at most max_attempts times; then as if nothing were free
  *     │  └──── joining <───┤ the bell's first answer is awaited, as nobody could ring before
@@ -17,7 +17,7 @@
  *                 └── the prober's connection was lost during a search; the next search opens another one
  *
  * Each name is a step function of acquire.c, in the order of their first call. In any of them the caller's timeout may
- * come. The step `fencing` is only for fenced locks (fencing.h). The step `joining` follows any search, whatever it found, if the acquire has subscribed to a bell that waiters
+ * come. The step `drawing_token` is only for fenced locks (fence_token.h). The step `joining` follows any search, whatever it found, if the acquire has subscribed to a bell that waiters
  * make and the bell has not answered.
  *
  * The first search is left out if the last claims of the same object were not contested (boldness.h), nothing of that
@@ -34,16 +34,16 @@
  *
  * An acquire stands in line at the doorbell (line.h has when): the queue whose messages, the tokens, wake waiters. To
  * ring is to publish a token. With a token an acquire claims what it finds. Without one it leaves what is free to the
- * waiters before it, whose token may be on its way, for a moment (patience.h). A fair acquire rings for these waiters
+ * waiters before it, whose token may be on its way, for a moment (pacing.h). A fair acquire rings for these waiters
  * instead of claiming. Waiting ends with a token, or with the acquire's own recheck, whichever comes first. After a
  * token that leads to nothing, searches follow in quick succession, as what it stands for may come free a little
  * later. In the end that token is thrown away as one too many. */
 #ifndef AL_CORE_ACQUIRE_ACQUIRE_H
 #define AL_CORE_ACQUIRE_ACQUIRE_H
 
-#include "core/acquire/fencing.h"
+#include "core/acquire/fence_token.h"
 #include "core/acquire/line.h"
-#include "core/acquire/patience.h"
+#include "core/acquire/pacing.h"
 #include "core/acquire/race.h"
 #include "core/acquire/resource.h"
 #include "core/acquire/squatter.h"
@@ -112,11 +112,11 @@ struct al_acquire {
   bool is_early;     /* the first search found the lock free before the bell had answered */
 
   al_line line;
-  al_patience patience;
+  al_pacing pacing;
 
   al_search_result view, last; /* of the search under way; of the last complete one */
   al_exclusive *own;           /* the claim; NULL */
-  al_fencing fencing;
+  al_fence_token fence_token;
   int64_t fence; /* the lock's fencing token; 0: it has none, or none yet */
   al_squatter squatter;
   al_code verdict; /* the code to fail with, unless squatters explain why nothing is free */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Deletes a fence (queue/draw.h), without holding its lock. */
+ * Deletes a fence (queue/fence_draw.h), without holding its lock. */
 #include <stdio.h>
 
 #include "core/base/backoff.h"
 #include "core/base/name.h"
-#include "core/session/fencer.h"
+#include "core/session/fence_links.h"
 #include "core/session/op.h"
 #include "core/session/session.h"
 #include "core/session/turn.h"
@@ -15,7 +15,7 @@
 typedef struct forgetter {
   al_op op;
   char fence[AL_NAME_SIZE];
-  al_channel *channel; /* of the fencer's connection: a deletion is under way; NULL */
+  al_channel *channel; /* of the fence link: a deletion is under way; NULL */
 } forgetter;
 
 static void stop(al_op *op) {
@@ -41,16 +41,16 @@ static void forget_event(void *owner, al_channel *channel, const al_event *event
 
 static void forgetting(al_op *op) {
   forgetter *self = (forgetter *)op;
-  al_link *link = &op->session->fencer->fence;
+  al_link *link = &op->session->fence_links->fence;
   char unfinished[AL_NAME_SIZE];
-  if (link->code == AL_CLOSED) al_fencer_renew(link); /* it was just being closed as it was not used */
+  if (link->code == AL_CLOSED) al_fence_links_renew(link); /* it was just being closed as it was not used */
   if (self->channel || !al_op_needs(op, link)) return;
   self->channel = al_channel_take(link, forget_event, self);
   if (!self->channel) {
     al_op_fail_channel(op, link, "no channel is left on the connection that draws numbers");
     return;
   }
-  op->session->fencer->used_at = op->session->now;
+  op->session->fence_links->used_at = op->session->now;
   al_name(unfinished, AL_SUFFIX_FENCE_UNFINISHED, self->fence);
   al_op_ask(op);
   al_channel_delete(self->channel, self->fence);
@@ -63,7 +63,7 @@ static al_op *forget(al_session *session, const char *name, al_suffix fence) {
   if (!self) return NULL;
   al_name(self->fence, fence, name);
   self->op.stop = stop;
-  al_fencer_forget(&session->fencer->fence);
+  al_fence_links_forget(&session->fence_links->fence);
   return al_op_start(&self->op, forgetting, AL_NEVER);
 }
 

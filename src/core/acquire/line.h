@@ -81,7 +81,7 @@ bool al_line_ring(al_line *line);
 void al_line_note_missing(al_line *line);
 
 /* Leaves the line. If there is a claim, `own`, the place goes to the claim until that is gone; `was_quick`: see
- * al_bell_stay(). NULL: there is no claim. */
+ * al_bell_settle(). NULL: there is no claim. */
 void al_line_leave(al_line *line, al_exclusive *own, bool was_quick);
 
 #endif

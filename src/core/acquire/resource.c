@@ -50,7 +50,7 @@ static bool is_past(const al_resource *resource, int64_t since, int64_t time) {
 void al_resource_miss_bell(al_resource *resource) { resource->memory->bell_missed = resource->session->now; }
 
 bool al_resource_may_have_bell(const al_resource *resource) {
-  return !resource->is_silent && is_past(resource, resource->memory->bell_missed, BELL_EVERY);
+  return !resource->has_no_bell && is_past(resource, resource->memory->bell_missed, BELL_EVERY);
 }
 
 /* When we waited ourselves, or when a waiter told our last claim, whichever is later. */

@@ -15,8 +15,8 @@ typedef struct al_resource {
   char name[AL_NAME_SIZE], bell[AL_NAME_SIZE];
   int max_attempts;
   al_probing probing;
-  char fence[AL_NAME_SIZE]; /* the queue of fencing tokens (fencing.h); "": locks have none */
-  bool is_silent;           /* there is no doorbell (bell.h), and none is to be asked for */
+  char fence[AL_NAME_SIZE]; /* the queue of fencing tokens (fence_token.h); "": locks have none */
+  bool has_no_bell;         /* there is no doorbell (bell.h), and none is to be asked for */
   int64_t squat_checked;    /* when we last checked for squatters (squatter.h) */
   al_memory *memory;        /* `own`, or one that the session keeps */
   al_memory own;

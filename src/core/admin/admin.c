@@ -10,7 +10,7 @@
  *                                                                    │
  *                                                      done <────────┴──────> waiting for holders
  *
- * With `fenced`, an action that makes slots draws a number from the fence (acquire/fencing.h) between counting and
+ * With `fenced`, an action that makes slots draws a number from the fence (acquire/fence_token.h) between counting and
  * checking: the fence is there before the first slot, so clients of the semaphore need no permission to make it.
  *
  * The administrator declares and deletes queues on the channel of the administration mutex. So an administrator
@@ -27,7 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/acquire/fencing.h"
+#include "core/acquire/fence_token.h"
 #include "core/admin/admin_bell.h"
 #include "core/admin/admin_mutex.h"
 #include "core/admin/holder_wait.h"
@@ -52,7 +52,7 @@ typedef struct admin {
   al_slot_plan change;
 
   char fence[AL_NAME_SIZE];
-  al_fencing fencing;
+  al_fence_token fence_token;
 
   al_admin_mutex mutex;
   al_barrier barrier;
@@ -76,19 +76,19 @@ void al_admin_options_init(al_admin_options *options) {
 /* ---- ending ----------------------------------------------------------------------------------------------------- */
 
 /* The time to wait for the holders of the removed slots. */
-static int64_t patience(const admin *self) {
+static int64_t allowed(const admin *self) {
   return self->options.wait > 0 ? self->options.wait : self->options.timeout;
 }
 
-static void fencing(al_op *op);
+static void drawing_token(al_op *op);
 
 static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
   const admin *self = (const admin *)op;
   if (self->holders.count > 0)
-    al_holder_wait_explain(&self->holders, patience(self), out); /* the slots are removed by then */
-  else if (op->step == fencing)
+    al_holder_wait_explain(&self->holders, allowed(self), out); /* the slots are removed by then */
+  else if (op->step == drawing_token)
     snprintf(out, AL_MESSAGE_SIZE, "\"%s\" was not ready within %g s: %s", self->fence,
-             (double)self->options.timeout / (double)AL_SECOND, al_fencing_why(&self->fencing));
+             (double)self->options.timeout / (double)AL_SECOND, al_fence_token_why(&self->fence_token));
   else if (!al_admin_mutex_explain(&self->mutex, self->options.timeout, out))
     snprintf(out, AL_MESSAGE_SIZE, "%s of \"%s\" took longer than %g s", al_action_verb(self->change.action),
              self->name, (double)self->options.timeout / (double)AL_SECOND);
@@ -97,7 +97,7 @@ static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
 static void admin_stop(al_op *op) {
   admin *self = (admin *)op;
   size_t used = strlen(op->message);
-  bool halfway = self->change.target >= 0 && self->holders.count == 0 && op->step != fencing;
+  bool halfway = self->change.target >= 0 && self->holders.count == 0 && op->step != drawing_token;
   if (halfway)
     snprintf(op->message + used, sizeof op->message - used, "; resize(%d) finishes what was begun",
              self->change.target);
@@ -105,7 +105,7 @@ static void admin_stop(al_op *op) {
     snprintf(op->message + used, sizeof op->message - used, "; the slots to remove are removed");
   al_probes_cancel(&self->row.probes);
   al_barrier_cancel(&self->barrier);
-  al_fencing_cancel(&self->fencing);
+  al_fence_token_cancel(&self->fence_token);
   al_admin_bell_cancel(&self->bell);
   al_holder_wait_cancel(&self->holders);
   if (self->check) al_channel_close(self->check);
@@ -132,7 +132,7 @@ static void ended(admin *self) {
   bool waits = self->options.wait > 0, revokes = self->options.revoke;
   if ((waits || revokes) && self->change.delete_count > 0) {
     al_request asking = waits ? AL_REQUEST_REVOKE : AL_REQUEST_ONCE;
-    op->deadline = al_deadline_after(op->session->now, patience(self));
+    op->deadline = al_deadline_after(op->session->now, allowed(self));
     al_holder_wait_begin(&self->holders, op, self->name, self->change.deletes,
                          (size_t)self->change.delete_count, revokes ? asking : AL_REQUEST_NOTHING);
   } else {
@@ -349,16 +349,16 @@ static void check(admin *self) {
 
 /* ---- the fence -------------------------------------------------------------------------------------------------- */
 
-static void fencing(al_op *op) {
+static void drawing_token(al_op *op) {
   admin *self = (admin *)op;
-  if (al_admin_mutex_held(&self->mutex) && al_fencing_poll(&self->fencing) > 0) check(self);
+  if (al_admin_mutex_held(&self->mutex) && al_fence_token_poll(&self->fence_token) > 0) check(self);
 }
 
-static void begin_fencing(admin *self) {
+static void draw_token(admin *self) {
   al_op_answered(&self->op);
-  al_fencing_begin(&self->fencing, &self->op, self->fence);
-  self->fencing.mends = self->change.action == AL_REPAIR;
-  al_op_next(&self->op, fencing);
+  al_fence_token_begin(&self->fence_token, &self->op, self->fence);
+  self->fence_token.mends = self->change.action == AL_REPAIR;
+  al_op_next(&self->op, drawing_token);
 }
 
 /* ---- deciding --------------------------------------------------------------------------------------------------- */
@@ -375,7 +375,7 @@ static void counting(al_op *op) {
   if (self->verdict != AL_OK)
     leave(self);
   else if (is_fenced(self))
-    begin_fencing(self);
+    draw_token(self);
   else
     check(self);
 }

@@ -38,7 +38,7 @@ static bool is_token(const al_content *content) { return strcmp(content->type, A
 static void bell_closed(al_bell *bell, const al_event *event) {
   bell->is_missing = event->method == AMQP_BASIC_CONSUME_METHOD || event->method == AMQP_QUEUE_DECLARE_METHOD;
   bell->is_too_new = bell->is_missing && bell->is_early && al_event_is_absent(event);
-  bell->owes = bell->makes || !bell->is_missing || bell->is_too_new;
+  bell->rings = bell->makes || !bell->is_missing || bell->is_too_new;
 }
 
 /* The operation learns from the link itself that the link is down. */
@@ -63,7 +63,7 @@ static void bell_told(al_consumer *consumer, al_consumer_news news, const al_eve
       bell->is_first = ((const amqp_queue_declare_ok_t *)event->decoded)->consumer_count == 0;
       break;
     case AL_CONSUMER_SUBSCRIBED:
-      if (bell->stays) al_consumer_ask(consumer);
+      if (bell->is_settling) al_consumer_ask(consumer);
       break;
     case AL_CONSUMER_EMPTY:
       if (consumer->priority == KEEPER)
@@ -72,13 +72,13 @@ static void bell_told(al_consumer *consumer, al_consumer_news news, const al_eve
         al_consumer_cancel(consumer);
       break;
     case AL_CONSUMER_ENDED:
-      if (bell->keeps && !bell->has_left) arrive_first(bell);
+      if (bell->wants_token && !bell->has_left) arrive_first(bell);
       break;
     case AL_CONSUMER_CLOSED:
       bell_closed(bell, event);
       break;
     case AL_CONSUMER_DOWN:
-      bell->owes = !consumer->had; /* the broker requeues a token by itself */
+      bell->rings = !consumer->had; /* the broker requeues a token by itself */
       break;
     case AL_CONSUMER_RECEIVED:
     case AL_CONSUMER_CANCELLED:
@@ -95,7 +95,7 @@ al_bell *al_bell_new(al_op *op, const char *queue, int priority, bool makes) {
   al_bell *bell = calloc(1, sizeof *bell);
   if (!bell) return NULL;
   bell->op = op;
-  bell->makes = bell->owes = makes;
+  bell->makes = bell->rings = makes;
   snprintf(bell->queue, sizeof bell->queue, "%s", queue);
   al_consumer_init(&bell->consumer, &kind, op->session, bell, bell->queue, priority);
   return bell;
@@ -104,7 +104,7 @@ al_bell *al_bell_new(al_op *op, const char *queue, int priority, bool makes) {
 void al_bell_arrive(al_bell *bell) {
   if (!al_bell_is_out(bell) || !al_consumer_subscribe(&bell->consumer)) return;
   bell->is_missing = bell->is_too_new = bell->is_first = false;
-  bell->owes = true;
+  bell->rings = true;
 }
 
 void al_bell_give_up(al_bell *bell) {
@@ -126,10 +126,10 @@ bool al_bell_take_missing(al_bell *bell) {
   return was_missing;
 }
 
-void al_bell_stay(al_bell *bell, bool was_quick, bool may_exist) {
+void al_bell_settle(al_bell *bell, bool was_quick, bool may_exist) {
   al_consumer *consumer = &bell->consumer;
   bell->op = NULL;
-  bell->stays = true;
+  bell->is_settling = true;
   bell->is_missing = !may_exist;
   if (consumer->state == AL_CONSUMER_WAITING && was_quick)
     al_consumer_ask(consumer);
@@ -137,15 +137,15 @@ void al_bell_stay(al_bell *bell, bool was_quick, bool may_exist) {
     al_consumer_cancel(consumer);
 }
 
-void al_bell_keep(al_bell *bell) {
+void al_bell_want_token(al_bell *bell) {
   if (!bell || !bell->makes || bell->is_missing) return;
-  bell->keeps = true;
+  bell->wants_token = true;
   if (al_bell_is_out(bell)) arrive_first(bell);
 }
 
 void al_bell_leave(al_bell *bell, bool freed) {
   if (!bell) return;
-  if (freed && bell->owes && !al_bell_has_token(bell)) al_prober_ring(bell->consumer.session, bell->queue);
+  if (freed && bell->rings && !al_bell_has_token(bell)) al_prober_ring(bell->consumer.session, bell->queue);
   bell->op = NULL;
   al_consumer_cancel(&bell->consumer);
   bell->has_left = true;

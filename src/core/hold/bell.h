@@ -17,7 +17,7 @@
  *
  * There is one exception. At a bell that waiters make, a token exists only when a holder rings. A holder without one
  * that is told that others wait (AL_TYPE_WAITING) would wake nobody if its process died. So it subscribes before all
- * waiters, rings, and receives that token itself (`keeps`).
+ * waiters, rings, and receives that token itself (`wants_token`).
  *
  * A bell that cancels its consumers, or closes their channel, may have been replaced by another bell: each waiter
  * then subscribes again. A bell that refuses the consume counts as missing. A token that led to no slot is thrown
@@ -27,13 +27,13 @@
  * What a place does when its consumer tells it something (`told`, consumer.h):
  *
  *   PREPARED     the bell exists by now: notes whether anybody consumed from it before (`is_first`)
- *   SUBSCRIBED   if its caller got the slot meanwhile (`stays`): asks whether a token lies ready. A waiter at a bell
+ *   SUBSCRIBED   if its caller got the slot meanwhile (`is_settling`): asks whether a token lies ready. A waiter at a bell
  *                that waiters make is stepped (its step function is called): it searches once more, as no holder could
  *                ring before the bell existed
  *   RECEIVED     the waiter is stepped: it searches with the token
- *   EMPTY        no token lay ready. With `keeps` it rings, and receives that token itself; otherwise it cancels its
+ *   EMPTY        no token lay ready. With `wants_token` it rings, and receives that token itself; otherwise it cancels its
  *                consumer
- *   ENDED        with `keeps`, and if the caller has not left: subscribes again, before all waiters
+ *   ENDED        with `wants_token`, and if the caller has not left: subscribes again, before all waiters
  *   CANCELLED    the waiter is stepped: it searches, and subscribes again
  *   CLOSED       notes whether the bell is missing, and whether the waiters are owed a token or a ring; the waiter is
  *                stepped
@@ -57,10 +57,12 @@ typedef struct al_bell {
   bool is_missing;
   bool is_early;   /* its caller subscribes before it has seen a slot */
   bool is_too_new; /* missing, and its caller was early: an administrator may have made it since */
-  bool owes;  /* as far as is known there is a bell: when we leave, a token must go back to it, or we ring */
-  bool stays; /* its caller holds a slot: it consumes only until it is clear whether a token lay ready */
-  bool keeps; /* its caller holds what others wait for: it takes a token, before them, or rings for one */
-  bool has_left; /* it is freed as soon as nothing can arrive any more */
+  bool rings; /* as far as is known there is a bell: when we leave, a token must go back to it, or we ring */
+  bool
+      is_settling; /* its caller holds a slot: it consumes only until it is clear whether a token lay ready */
+  bool
+      wants_token; /* its caller holds what others wait for: it takes a token, before them, or rings for one */
+  bool has_left;   /* it is freed as soon as nothing can arrive any more */
 } al_bell;
 
 /* A place at the bell of this queue. It does not consume yet. `makes`: it declares the queue when it subscribes.
@@ -88,11 +90,11 @@ bool al_bell_take_missing(al_bell *bell);
  * lay ready may still be on its way to it. If that token were left in the queue, there would be one too many as soon
  * as the caller rings. `may_exist`: false if any acquire found the bell missing lately; then this caller does not
  * subscribe to keep a token. */
-void al_bell_stay(al_bell *bell, bool was_quick, bool may_exist);
+void al_bell_settle(al_bell *bell, bool was_quick, bool may_exist);
 
 /* The caller holds what others wait for, at a bell that they made. It must have a token, which the broker gives to a
  * waiter if the caller dies. */
-void al_bell_keep(al_bell *bell);
+void al_bell_want_token(al_bell *bell);
 
 /* Ends the place; NULL is fine. `freed`: a slot came free, and a waiter must learn of it by a token or a ring. */
 void al_bell_leave(al_bell *bell, bool freed);

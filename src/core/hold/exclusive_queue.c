@@ -59,7 +59,7 @@ static void send_check(al_exclusive *own) {
 
 /* Deletes no queue. The broker refuses to delete another's exclusive queue. A queue that is in use or has messages is
  * not deleted, because of if-unused and if-empty. Whatever else may stand there, the search before has found. */
-static void go_through(al_exclusive *own) {
+static void delete_door(al_exclusive *own) {
   amqp_queue_delete_t request = {.queue = amqp_cstring_bytes(own->door), .if_unused = 1, .if_empty = 1};
   own->other_deletes++;
   al_channel_call(own->channel, AMQP_QUEUE_DELETE_METHOD, &request);
@@ -73,7 +73,7 @@ static void send_claim(al_exclusive *own) {
   send_declare(own);
   al_channel_call(own->channel, AMQP_BASIC_CONSUME_METHOD, &consume);
   if (own->key[0]) send_bind(own);
-  if (own->door[0]) go_through(own);
+  if (own->door[0]) delete_door(own);
   if (awaits(own, AL_REPLY_DOOR_BOLT)) al_bolt_declare_passive(own->channel, own->door_bolt);
   if (own->beside[0]) al_channel_declare_passive(own->channel, own->beside);
 }
@@ -256,7 +256,7 @@ static void channel_closed(al_exclusive *own, const al_event *event) {
 static void note_waiter(al_exclusive *own) {
   own->is_awaited = true;
   own->awaited_at = own->claim.session->now;
-  al_bell_keep(own->bell);
+  al_bell_want_token(own->bell);
 }
 
 /* Most messages are probes, by us or by other software, or were meant for the previous user of the channel. */
@@ -412,12 +412,12 @@ void al_exclusive_delete_other(al_exclusive *own, const char *queue) {
 }
 
 void al_exclusive_ring(al_exclusive *own, al_bell *bell, bool was_quick, bool may_exist) {
-  al_bell_stay(bell, was_quick, may_exist);
+  al_bell_settle(bell, was_quick, may_exist);
   if (own->claim.state == AL_CLAIM_GONE)
     al_bell_leave(bell, was_declared(own));
   else
     own->bell = bell;
-  if (own->bell && own->is_awaited) al_bell_keep(bell);
+  if (own->bell && own->is_awaited) al_bell_want_token(bell);
 }
 
 al_exclusive *al_exclusive_find(const al_session *session, const char *queue) {

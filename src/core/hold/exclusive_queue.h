@@ -129,7 +129,7 @@ al_exclusive *al_exclusive_begin(al_op *op, const al_exclusive_plan *plan);
 /* Deletes another queue on the held claim's own channel. The answer goes to `on`. */
 void al_exclusive_delete_other(al_exclusive *own, const char *queue);
 
-/* Takes over its caller's place at the doorbell, which is told when the claim is gone; see al_bell_stay(). */
+/* Takes over its caller's place at the doorbell, which is told when the claim is gone; see al_bell_settle(). */
 void al_exclusive_ring(al_exclusive *own, al_bell *bell, bool was_quick, bool may_exist);
 
 /* What this connection holds, or may hold, under this name; NULL if nothing. */

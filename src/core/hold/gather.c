@@ -8,7 +8,7 @@
 
 #include "core/base/backoff.h"
 #include "core/hold/lock.h"
-#include "core/hold/patient.h"
+#include "core/hold/retry.h"
 #include "core/session/session.h"
 #include "core/session/turn.h"
 
@@ -278,16 +278,16 @@ static al_op *begin(al_session *session, const char *name, const al_gather_kind 
   return NULL;
 }
 
-static al_op *attempt(const al_patient *patient) {
-  al_acquire_options left = patient->options;
-  if (patient->until != AL_NEVER) left.timeout = patient->until - patient->op.session->now;
-  return begin(patient->op.session, patient->name, patient->attempts.kind, patient->attempts.from, &left);
+static al_op *attempt(const al_retry *retry) {
+  al_acquire_options left = retry->options;
+  if (retry->until != AL_NEVER) left.timeout = retry->until - retry->op.session->now;
+  return begin(retry->op.session, retry->name, retry->attempts.kind, retry->attempts.from, &left);
 }
 
 al_op *al_gather_begin(al_session *session, const char *name, const al_gather_kind *kind, void *from,
                        const al_acquire_options *options) {
   AL_TURN(session);
   kind->use(from);
-  return al_patient_begin(session, name, options,
-                          (al_attempts){.begin = attempt, .leave = kind->leave, .from = from, .kind = kind});
+  return al_retry_begin(session, name, options,
+                        (al_attempts){.begin = attempt, .leave = kind->leave, .from = from, .kind = kind});
 }

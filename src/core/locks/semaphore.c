@@ -164,7 +164,7 @@ al_semaphore *al_semaphore_new(al_session *session, const char *name, const al_s
   al_resource_init(&semaphore->resource, session, name, given.max_attempts, given.probing);
   al_resource_share_memory(&semaphore->resource);
   al_name(semaphore->resource.bell, AL_SUFFIX_BELL, name);
-  semaphore->resource.is_silent = given.silent;
+  semaphore->resource.has_no_bell = given.silent;
   if (given.fenced) al_name(semaphore->resource.fence, AL_SUFFIX_FENCE, name);
   semaphore->range.strategy = given.strategy;
   semaphore->range.most = given.most > 0 ? given.most : AL_SLOTS_MAX;

@@ -105,7 +105,7 @@ void al_slot_search_begin(al_slot_search *search, al_op *op, const al_resource *
   search->view = view;
   search->start = start_slot(search);
   search->wrapped = false;
-  search->is_blind = range->strategy == AL_RANDOM && resource->memory->known == 0;
+  search->picks_anywhere = range->strategy == AL_RANDOM && resource->memory->known == 0;
   search->spare = 0;
   search->is_narrow = begins_narrow(search);
   ask(search, search->start, search->is_narrow ? WINDOW_NARROW : wide(search));
@@ -264,7 +264,7 @@ static void pick(al_slot_search *search) {
 /* Reads the slots in order, up to one that is free. The first that is absent ends the semaphore. */
 static void read_window(al_slot_search *search) {
   if (!has_first(search)) return;
-  if (search->is_blind) pick(search);
+  if (search->picks_anywhere) pick(search);
   for (int i = 0; i < search->width && search->view->slot == 0; i++) {
     size_t index = (size_t)i * 2;
     al_answer a = search->probes.answers[index], b = search->probes.answers[index + 1];

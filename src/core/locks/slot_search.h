@@ -36,7 +36,7 @@ typedef struct al_slot_search {
   bool wrapped;            /* it went past the last slot, and goes on from 1 to below `start` */
   bool asks_first;         /* asks for A[1], too, behind the window */
   bool is_narrow;          /* the window under way does not show what lies behind it: no row ends there */
-  bool is_blind; /* should begin anywhere, and knows of no slots yet: picks anywhere in each window */
+  bool picks_anywhere; /* should begin anywhere, and knows of no slots yet: picks anywhere in each window */
 
   int avoided[AL_AVOIDED_MOST], avoided_count; /* claimed in vain, the longest ago first */
   int spare;                                   /* the first slot of `avoided` that is free; 0 */

@@ -8,7 +8,7 @@
 #include "core/base/field.h"
 #include "core/base/name.h"
 #include "core/queue/declare.h"
-#include "core/session/fencer.h"
+#include "core/session/fence_links.h"
 #include "core/session/prober.h"
 #include "core/session/session.h"
 #include "core/wire/connection.h"
@@ -27,7 +27,7 @@ static void finishing(al_fence_maker *maker, const al_event *event);
 
 /* ---- events ----------------------------------------------------------------------------------------------------- */
 
-static al_link *link_of(const al_fence_maker *maker) { return &maker->op->session->fencer->maker; }
+static al_link *link_of(const al_fence_maker *maker) { return &maker->op->session->fence_links->maker; }
 
 /* From its beginning to its end the operation waits for connections that are not the holder, also while another maker
  * has the connection. */
@@ -211,7 +211,7 @@ static void done(al_fence_maker *maker) {
   maker->is_made = true;
   maker->next = NULL;
   end_asking(maker);
-  session->fencer->making = NULL;
+  session->fence_links->making = NULL;
   maker->channel = NULL;
   al_channel_give(channel);
   al_connection_close(link_of(maker), al_deadline_after(session->now, session->settings.timeout));
@@ -228,7 +228,7 @@ static void is_empty(al_fence_maker *maker, void (*again)(al_fence_maker *),
                      void (*give_up)(al_fence_maker *)) {
   al_session *session = maker->op->session;
   if (maker->empty_since == AL_NEVER) maker->empty_since = session->now;
-  if (session->now >= maker->empty_since + al_fence_patience(session))
+  if (session->now >= maker->empty_since + al_fence_empty_for(session))
     give_up(maker);
   else
     again_after_pause(maker, again, "its message is in the hand of another client");
@@ -341,16 +341,16 @@ static bool is_publishing(const al_fence_maker *maker) {
 
 /* True if this maker has the connection, and it is open. One maker at a time has it, and each has a new one. */
 static bool has_link(al_fence_maker *maker) {
-  al_fencer *fencer = maker->op->session->fencer;
+  al_fence_links *links = maker->op->session->fence_links;
   al_link *link = link_of(maker);
   maker->op->needs = NULL;
-  if (fencer->making == maker && al_link_is_open(link)) return true;
-  if (fencer->making && fencer->making != maker) return false;
+  if (links->making == maker && al_link_is_open(link)) return true;
+  if (links->making && links->making != maker) return false;
   bool is_over = link->state == AL_LINK_CLOSING || al_link_is_open(link);
-  if (fencer->making != maker && is_over) return false; /* the connection of the maker before */
-  if (fencer->making != maker) al_fencer_forget(link);
-  fencer->making = maker;
-  al_fencer_renew(link);
+  if (links->making != maker && is_over) return false; /* the connection of the maker before */
+  if (links->making != maker) al_fence_links_forget(link);
+  links->making = maker;
+  al_fence_links_renew(link);
   al_op_needs(maker->op, link);
   return false;
 }
@@ -391,12 +391,12 @@ bool al_fence_maker_poll(al_fence_maker *maker) {
 
 void al_fence_maker_cancel(al_fence_maker *maker) {
   if (!maker->op) return;
-  al_fencer *fencer = maker->op->session->fencer;
+  al_fence_links *links = maker->op->session->fence_links;
   al_channel *channel = maker->channel;
   end_asking(maker);
   maker->channel = NULL;
   if (channel) al_channel_close(channel);
-  if (fencer->making != maker) return;
-  fencer->making = NULL;
-  al_op_abort_link(maker->op, &fencer->maker, AL_CLOSED, "what it was opened for has ended");
+  if (links->making != maker) return;
+  links->making = NULL;
+  al_op_abort_link(maker->op, &links->maker, AL_CLOSED, "what it was opened for has ended");
 }

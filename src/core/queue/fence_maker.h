@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Makes a fence (draw.h): the queue, and its message, which is published once in the queue's life. A fence that has
+ * Makes a fence (fence_draw.h): the queue, and its message, which is published once in the queue's life. A fence that has
  * lost its message, or has others, is deleted and made anew, with a larger base.
  *
  * A maker that was stopped must not publish its message, with an older base, into a fence that another one has made
- * since. So everything is done on the session's maker connection (session/fencer.h), which is ended with the work: on
+ * since. So everything is done on the session's maker connection (session/fence_links.h), which is ended with the work: on
  * it the maker first declares an exclusive queue, F-maker. The broker removes that queue with the connection, and
  * refuses it to the next maker before.
  *
@@ -28,7 +28,7 @@
 #ifndef AL_CORE_QUEUE_FENCE_MAKER_H
 #define AL_CORE_QUEUE_FENCE_MAKER_H
 
-#include "core/queue/draw.h"
+#include "core/queue/fence_draw.h"
 #include "core/session/op.h"
 #include "core/wire/channel.h"
 

@@ -18,7 +18,7 @@ bool al_message_is_to_readers(al_message message) {
   return message == AL_MESSAGE_READERS || message == AL_MESSAGE_REVOKE_READERS;
 }
 
-static bool stays(al_message message) {
+static bool is_kept(al_message message) {
   return message == AL_MESSAGE_TOKEN || message == AL_MESSAGE_PERMIT || message == AL_MESSAGE_MARK;
 }
 
@@ -28,7 +28,7 @@ amqp_basic_properties_t al_message_properties(al_message message, const char *id
                                         .message_id = amqp_cstring_bytes(life ? life->id : id),
                                         .expiration = amqp_cstring_bytes("0"),
                                         .delivery_mode = AMQP_DELIVERY_NONPERSISTENT};
-  if (stays(message))
+  if (is_kept(message))
     properties.delivery_mode = AMQP_DELIVERY_PERSISTENT;
   else
     properties._flags |= AMQP_BASIC_EXPIRATION_FLAG;

@@ -115,7 +115,7 @@ static void linger(al_op *op) {
 static void done(al_op *op, al_code code) {
   op->code = code;
   op->done = true;
-  if (code != AL_OK && op->owes > 0 && al_link_is_open(&op->session->holder))
+  if (code != AL_OK && op->returning > 0 && al_link_is_open(&op->session->holder))
     linger(op);
   else
     end(op);
@@ -136,14 +136,14 @@ void al_op_finish(al_op *op) {
 
 uint64_t al_op_owe(al_op *op) {
   while (op->outer) op = op->outer;
-  op->owes++;
+  op->returning++;
   return op->number;
 }
 
 void al_op_paid(al_session *session, uint64_t number) {
   al_op *op = session->ops;
   while (op && op->number != number) op = op->next;
-  if (op && --op->owes == 0 && op->done) end(op);
+  if (op && --op->returning == 0 && op->done) end(op);
 }
 
 /* `stop` is called once, because it may itself fail the operation. */

@@ -6,7 +6,7 @@
  *
  *   al_op_start ─> step ─> step ─> … ─┬─ al_op_finish ───────────> done, over
  *                                     └─ al_op_fail ─> done ──────> over
- *                                                       └─ owes ──────^
+ *                                                       └─ returning ─^
  *
  * A step is not told what has happened. It is called whenever something has changed that the operation may wait for:
  * a reply, a probe, a claim, a link, the time. It then checks whether the operation can go on. So a call too many
@@ -47,7 +47,7 @@ struct al_op {
   int awaited;          /* the operation waits until claim->confirmed has reached this (al_claim_confirm) */
   bool watches_claims;  /* the step is called when any claim of the session changes */
   void *part;           /* a part that took over the steps */
-  al_op *inner;         /* the operation that does its work at present, as in hold/patient.h; NULL */
+  al_op *inner;         /* the operation that does its work at present, as in hold/retry.h; NULL */
   al_op *outer;         /* the operation whose `inner` this is; its step is called when this one ends; NULL */
   int asks;             /* number of exchanges under way on the prober, or the connections shared with it */
   const al_link *needs; /* the link that the operation waits for to open; NULL */
@@ -61,7 +61,7 @@ struct al_op {
   int64_t waits_since; /* since when it waits for another holder to release; AL_NEVER if it does not wait */
 
   uint64_t number;   /* of this operation in its session, from 1 */
-  int owes;          /* claims that it has given back, and that are not GONE yet */
+  int returning;     /* claims that it has given back, and that are not GONE yet */
   bool done;         /* it has its result */
   _Atomic bool over; /* the members below are set before, and read by the caller after */
   al_code code;

@@ -147,7 +147,7 @@ static void passive_done(al_probes *batch) {
  * others had before, unless a clock went back. No administrator sees the type of a queue that exists: so all permits
  * have a base, though only a quorum queue counts. */
 static al_life new_life(al_session *session, const char *queue, al_ids *ids) {
-  int64_t now = al_session_microseconds(session), seen = al_fencer_seen(session->fencer, queue);
+  int64_t now = al_session_microseconds(session), seen = al_fence_links_seen(session->fence_links, queue);
   al_life life = {.base = al_field_number(AL_HEADER_BASE, now > seen ? now : seen)};
   if (!ids || !al_ids_take(ids, life.id)) al_session_ticket(session, life.id);
   return life;

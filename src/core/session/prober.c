@@ -190,7 +190,7 @@ bool al_probing_has(al_op *op, al_probing probing) {
  * published later on the same channel; it serves other channels. (In an alarm it serves none, and another channel
  * would not help.) True if the first question is late, and a later question, whose own time is not over, waits behind
  * it. */
-static bool is_silent(al_prober *prober) {
+static bool is_unanswered(al_prober *prober) {
   if (!prober->channel || prober->count == 0 || prober->link.blocked) return false;
   if (!is_late(prober, question_at(prober, 0))) return false;
   for (size_t i = prober->count; i-- > 1;) {
@@ -222,7 +222,7 @@ static void give_up_channel(al_prober *prober) {
 /* Reading the prober calls the steps of its users' operations. So the users' time must be set, too. */
 static void set_now(al_prober *prober, int64_t now) {
   prober->link.now = now;
-  al_fencer_set_now(&prober->fencer, now);
+  al_fence_links_set_now(&prober->fence_links, now);
   for (al_session *user = prober->users; user; user = user->next_user) user->now = user->holder.now = now;
 }
 
@@ -255,7 +255,7 @@ al_prober *al_prober_new(al_session *owner, uint64_t seed) {
   prober->link.changed = link_changed;
   prober->link.tell_time = tell_time;
   prober->link.watcher = prober;
-  al_fencer_init(&prober->fencer, &prober->link);
+  al_fence_links_init(&prober->fence_links, &prober->link);
   al_prober_use(prober, owner);
   return prober;
 }
@@ -264,7 +264,7 @@ void al_prober_use(al_prober *prober, al_session *user) {
   prober->refs++;
   user->asks_by = prober;
   user->prober = &prober->link;
-  user->fencer = &prober->fencer;
+  user->fence_links = &prober->fence_links;
   user->next_user = prober->users;
   prober->users = user;
 }
@@ -277,14 +277,14 @@ void al_prober_disown(al_prober *prober, al_session *user) {
   prober->owner = NULL;
   prober->link.is_orphan = true;
   al_connection_abort(&prober->link, AL_CLOSED, "the connection was closed");
-  al_fencer_orphan(&prober->fencer);
+  al_fence_links_orphan(&prober->fence_links);
 }
 
 void al_prober_leave(al_prober *prober, al_session *user) {
   al_prober_disown(prober, user);
   if (--prober->refs > 0) return;
   al_connection_free(&prober->link);
-  al_fencer_free(&prober->fencer);
+  al_fence_links_free(&prober->fence_links);
   free(prober->questions);
   explicit_bzero(&prober->settings, sizeof prober->settings);
   free(prober);
@@ -293,11 +293,11 @@ void al_prober_leave(al_prober *prober, al_session *user) {
 void al_prober_pump(al_prober *prober, int64_t now) {
   set_now(prober, now);
   al_connection_pump(&prober->link, now);
-  if (is_silent(prober)) give_up_channel(prober);
-  al_fencer_pump(&prober->fencer, now);
+  if (is_unanswered(prober)) give_up_channel(prober);
+  al_fence_links_pump(&prober->fence_links, now);
 }
 
 int64_t al_prober_wake(const al_prober *prober) {
-  int64_t link = al_connection_wake(&prober->link), fencer = al_fencer_wake(&prober->fencer);
-  return link < fencer ? link : fencer;
+  int64_t link = al_connection_wake(&prober->link), fences = al_fence_links_wake(&prober->fence_links);
+  return link < fences ? link : fences;
 }

@@ -14,12 +14,12 @@
  *
  * Sessions may share a prober. One of them is its owner: the owner's transport serves the connection, and the prober
  * goes down with the owner. When the prober answers, the operations of all sessions that use it are stepped. The
- * connections for fencing tokens (fencer.h) are shared, and served, together with the prober. */
+ * connections for fencing tokens (fence_links.h) are shared, and served, together with the prober. */
 #ifndef AL_CORE_SESSION_PROBER_H
 #define AL_CORE_SESSION_PROBER_H
 
 #include "amqplocks.h"
-#include "core/session/fencer.h"
+#include "core/session/fence_links.h"
 #include "core/session/message.h"
 #include "core/session/op.h"
 #include "core/wire/channel.h"
@@ -67,7 +67,7 @@ struct al_prober {
   uint64_t random;
   al_cluster cluster; /* also used by the holders of all sessions that use the prober */
   al_link link;
-  al_fencer fencer;
+  al_fence_links fence_links;
   al_session *owner; /* the session whose transport serves the link; NULL: it is gone */
   al_session *users; /* the sessions that use the prober, the owner among them */
   al_channel *channel;
@@ -88,7 +88,7 @@ void al_prober_disown(al_prober *prober, al_session *user);
 /* The same, and the prober is freed when no session refers to it any more. */
 void al_prober_leave(al_prober *prober, al_session *user);
 
-/* Called by the owner: reads, passes answers on, writes; the fencer's connections, too. */
+/* Called by the owner: reads, passes answers on, writes; the fence links' connections, too. */
 void al_prober_pump(al_prober *prober, int64_t now);
 /* Returns when the owner is to pump next although nothing has arrived. */
 int64_t al_prober_wake(const al_prober *prober);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "core/base/random.h"
-#include "core/session/fencer.h"
+#include "core/session/fence_links.h"
 #include "core/session/turn.h"
 
 void al_session_note_change(al_session *session, al_link *link, al_link_change change) {
@@ -59,7 +59,7 @@ int64_t al_session_microseconds(const al_session *session) {
 
 void al_session_set_now(al_session *session, int64_t now) {
   session->now = session->holder.now = session->prober->now = now;
-  al_fencer_set_now(session->fencer, now);
+  al_fence_links_set_now(session->fence_links, now);
 }
 
 void al_session_set_time(al_session *session, int64_t now, double wall_now) {
@@ -132,8 +132,8 @@ uint64_t al_session_alerts(al_session *session) {
 void al_session_links(al_session *session, al_link *links[AL_LINKS]) {
   links[0] = &session->holder;
   links[1] = session->prober;
-  links[2] = &session->fencer->fence;
-  links[3] = &session->fencer->maker;
+  links[2] = &session->fence_links->fence;
+  links[3] = &session->fence_links->maker;
 }
 
 void al_session_flush(al_session *session) {

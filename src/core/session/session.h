@@ -2,7 +2,7 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * A session: two links (link.h) to one broker, the operations under way on them (op.h), and the claims (claim.h),
- * which live on the holder. Sessions with fenced locks have two more links (fencer.h).
+ * which live on the holder. Sessions with fenced locks have two more links (fence_links.h).
  *
  * The holder is the link on which locks are held. The prober is the link that publishes, mostly to ask whether queues
  * exist. They are two, because a broker stops reading a connection that publishes (memory and disk alarms, flow
@@ -16,7 +16,7 @@
 
 typedef struct al_claim al_claim;
 typedef struct al_prober al_prober;
-typedef struct al_fencer al_fencer;
+typedef struct al_fence_links al_fence_links;
 struct al_transport; /* the transport's own data in a session */
 
 #define AL_NAME_BUCKETS 64
@@ -34,7 +34,7 @@ struct al_session {
   al_link holder;
   al_prober *asks_by;                 /* its own prober, or another session's; prober.h */
   al_link *prober;                    /* the link of `asks_by` */
-  al_fencer *fencer;                  /* of `asks_by` */
+  al_fence_links *fence_links;        /* of `asks_by` */
   al_session *next_user;              /* in the list of sessions that use this prober */
   al_session *next_owned, **owned_at; /* for an owner of many sessions: its list of them */
   al_op *ops;                         /* the operations that are not over */
@@ -85,7 +85,7 @@ bool al_session_forked(const al_session *session);
 #define AL_FORKED_WORDS "this process is a child of the one that opened the connection; open another"
 
 #define AL_LINKS 4
-/* All links that the session uses: the holder, the prober, and the fencer's. */
+/* All links that the session uses: the holder, the prober, and the fence links'. */
 void al_session_links(al_session *session, al_link *links[AL_LINKS]);
 
 /* Writes as much as can be written without waiting. */

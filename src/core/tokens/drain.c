@@ -185,7 +185,7 @@ static void message_arrived(al_drain *drain, const al_content *content) {
     drain->last = content->delivery_tag;
     drain->count++;
   }
-  if (number > 0) al_fencer_see(drain->op->session->fencer, drain->queue, number);
+  if (number > 0) al_fence_links_see(drain->op->session->fence_links, drain->queue, number);
   if (drain->look == AL_DRAIN_RESTS) drain->op->wake = AL_NEVER;
   drain->op->step(drain->op);
 }

@@ -11,8 +11,8 @@
 #include "core/hold/exclusive_queue.h"
 #include "core/hold/origin.h"
 #include "core/queue/declare.h"
-#include "core/queue/draw.h"
-#include "core/session/fencer.h"
+#include "core/queue/fence_draw.h"
+#include "core/session/fence_links.h"
 #include "core/session/message.h"
 #include "core/session/op.h"
 #include "core/session/session.h"
@@ -46,11 +46,11 @@ int64_t al_permit_reading(const al_content *content) {
 
 /* The queue is seen, too: a repair on this session makes permits with larger numbers. */
 static int64_t number_of(const al_permit *permit, const al_content *content) {
-  al_fencer *fencer = permit->claim.session->fencer;
+  al_fence_links *links = permit->claim.session->fence_links;
   int64_t number = is_of(permit, AL_FROM_QUORUM) ? al_permit_reading(content) : 0;
   if (number == 0) return 0;
-  al_fencer_see(fencer, permit->claim.queue, number);
-  return al_fencer_see_permit(fencer, content->message_id, number) && !content->is_moved ? number : 0;
+  al_fence_links_see(links, permit->claim.queue, number);
+  return al_fence_links_see_permit(links, content->message_id, number) && !content->is_moved ? number : 0;
 }
 
 static void took(al_consumer *consumer, const al_content *content) {
@@ -176,7 +176,7 @@ static void checked(al_permit *permit, const amqp_queue_declare_ok_t *found) {
  * not said that the permit is lost. */
 static void check_refused(al_permit *permit, const al_event *event) {
   permit->claim.confirmed = permit->claim.asked;
-  permit->is_blind = event->reply_code == AMQP_ACCESS_REFUSED;
+  permit->cannot_ask = event->reply_code == AMQP_ACCESS_REFUSED;
   if (permit->is_deciding) decide(permit);
   if (event->reply_code != AMQP_NOT_FOUND || permit->claim.state != AL_CLAIM_HELD) return;
   check_lost(permit, event->text);

@@ -72,7 +72,7 @@ typedef struct al_permit {
   bool is_none;            /* CLAIMING: no permit lay ready when al_permit_ask() was answered */
   al_check check;          /* asks whether the queue exists */
   bool is_deciding;        /* al_permit_ask() waits for the answer on `check` */
-  bool is_blind;           /* the broker denies that question */
+  bool cannot_ask;         /* the broker denies that question */
   bool counts_first; /* a fast mutex: its declare is answered, by the numbers before this consumer came */
   bool was_deserted; /* a fast mutex: its queue had no token, and no consumer but this one */
 } al_permit;

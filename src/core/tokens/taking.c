@@ -8,7 +8,7 @@
 
 #include "core/base/backoff.h"
 #include "core/hold/lock.h"
-#include "core/hold/patient.h"
+#include "core/hold/retry.h"
 #include "core/session/op.h"
 #include "core/session/probe.h"
 #include "core/session/session.h"
@@ -253,7 +253,7 @@ static bool lost_prober(taking *self) {
 static void deciding(al_op *op) {
   taking *self = (taking *)op;
   if (!is_claiming(self) || !self->permit->is_none) return;
-  self->from->is_blind |= self->permit->is_blind;
+  self->from->cannot_ask |= self->permit->cannot_ask;
   al_op_answered(op);
   if (self->permit->was_deserted) {
     if (!lost_prober(self)) al_op_next(op, needing_prober);
@@ -274,7 +274,7 @@ static void settling(al_op *op) {
   al_op_ask(op);
   bool is_counted = self->permit->counts_first || self->has_rung;
   bool looks = self->from->source == AL_FROM_QUORUM || (self->from->kind->is_mutex && !is_counted);
-  al_permit_ask(self->permit, looks && !self->from->is_blind);
+  al_permit_ask(self->permit, looks && !self->from->cannot_ask);
   op->step = deciding;
 }
 
@@ -370,7 +370,7 @@ static void asking(al_op *op) {
   al_op_ask(op);
   op->step = consuming;
   self->has_rung = false;
-  bool counts_first = self->from->is_blind || op->session->now - self->from->counted_at >= COUNTED;
+  bool counts_first = self->from->cannot_ask || op->session->now - self->from->counted_at >= COUNTED;
   self->permit =
       al_permit_begin(op, self->from->queue, self->options.priority, self->from->source, counts_first);
 }
@@ -393,14 +393,14 @@ static al_op *begin(al_takeable *from, const al_acquire_options *options) {
                      self->waits ? al_deadline_after(now, self->options.timeout) : AL_NEVER);
 }
 
-static al_op *attempt(const al_patient *patient) { return begin(patient->attempts.from, &patient->options); }
+static al_op *attempt(const al_retry *retry) { return begin(retry->attempts.from, &retry->options); }
 
 static void drop(void *from) { al_takeable_drop(from); }
 
 al_op *al_takeable_acquire(al_takeable *from, const al_acquire_options *options) {
   AL_TURN(from->session);
   bool may_break = from->source == AL_FROM_QUORUM && from->session->nests == 0;
-  if (!may_break && !al_patient_is_wanted(options)) return begin(from, options);
-  return al_patient_begin(from->session, from->name, options,
-                          (al_attempts){.begin = attempt, .leave = drop, .from = use(from)});
+  if (!may_break && !al_retry_is_wanted(options)) return begin(from, options);
+  return al_retry_begin(from->session, from->name, options,
+                        (al_attempts){.begin = attempt, .leave = drop, .from = use(from)});
 }

@@ -46,7 +46,7 @@ struct al_takeable {
   al_source source;
   bool is_fenced;     /* a permit without a fencing token is not handed over */
   int64_t counted_at; /* a fast mutex: when it was last found in its right shape; or long ago */
-  bool is_blind;      /* the broker denies asking whether the queue exists */
+  bool cannot_ask;    /* the broker denies asking whether the queue exists */
 };
 
 /* Makes a thing of `size` bytes, which begin with an al_takeable. The caller then sets its queue. NULL: no memory. */

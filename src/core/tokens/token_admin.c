@@ -40,7 +40,7 @@ static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
              work->queues.marks.queue);
   else
     snprintf(out, AL_MESSAGE_SIZE, "%s of \"%s\" took longer than %g s", al_action_verb(work->plan.action),
-             work->name, (double)work->patience / (double)AL_SECOND);
+             work->name, (double)work->allowed / (double)AL_SECOND);
 }
 
 static void name_what_finishes(const al_token_work *work, char *out, size_t size) {
@@ -158,7 +158,7 @@ static al_op *token_admin_begin(al_session *session, al_action action, const cha
   snprintf(work->name, sizeof work->name, "%s", name);
   work->plan =
       (al_token_plan){.action = action, .amount = amount, .waits = work->options.wait > 0, .target = -1};
-  work->patience = work->options.timeout;
+  work->allowed = work->options.timeout;
   work->wait = AL_BACKOFF_ADMIN;
   work->op.stop = token_admin_stop;
   work->op.free = token_admin_free;

@@ -222,7 +222,7 @@ static void collecting(al_op *op) {
 
 static void collect_permits(al_token_work *work, al_drain_goal_kind goal, int number) {
   int64_t wait = work->options.wait;
-  work->patience = al_deadline_after(work->patience, wait);
+  work->allowed = al_deadline_after(work->allowed, wait);
   work->op.deadline = al_deadline_after(work->op.deadline, wait);
   work->op.step = collecting;
   al_drain_goal_begin(&work->drain_goal, &work->op, work->queues.permits.queue, goal, number, wait);

@@ -43,7 +43,7 @@ struct al_token_work {
   al_drain_goal drain_goal;
   al_fill fill;
   const char *asked; /* the queue of the declare or delete under way; NULL: none */
-  int64_t patience;  /* the time for the whole action, waiting for holders included */
+  int64_t allowed;   /* the time for the whole action, waiting for holders included */
 
   enum {
     AL_NOTHING_BEGUN,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors */
-#include "core/queue/draw.h"
+#include "core/queue/fence_draw.h"
 
 #include <stdio.h>
 
 #include "core/base/backoff.h"
-#include "core/session/fencer.h"
+#include "core/session/fence_links.h"
 #include "core/session/session.h"
 
 static bool is_sane(const al_content *content) {
@@ -35,16 +35,16 @@ bool al_fence_fail_used_up(al_op *op, const char *fence, const al_content *conte
   return true;
 }
 
-int64_t al_fence_patience(const al_session *session) { return session->settings.timeout / 2; }
+int64_t al_fence_empty_for(const al_session *session) { return session->settings.timeout / 2; }
 
-static al_link *link_of(const al_draw *draw) { return &draw->op->session->fencer->fence; }
+static al_link *link_of(const al_fence_draw *draw) { return &draw->op->session->fence_links->fence; }
 
-static void set_channel(al_draw *draw, al_channel *channel) {
+static void set_channel(al_fence_draw *draw, al_channel *channel) {
   draw->op->asks += (channel != NULL) - (draw->channel != NULL);
   draw->channel = channel;
 }
 
-static void wait_because(al_draw *draw, const char *why) {
+static void wait_because(al_fence_draw *draw, const char *why) {
   al_session *session = draw->op->session;
   snprintf(draw->why, sizeof draw->why, "%.159s", why);
   draw->next_at = session->now + al_backoff_next(&draw->pause, &session->random);
@@ -52,22 +52,22 @@ static void wait_because(al_draw *draw, const char *why) {
 
 /* ---- answers ---------------------------------------------------------------------------------------------------- */
 
-static void got(al_draw *draw, const al_content *content) {
+static void got(al_fence_draw *draw, const al_content *content) {
   if (al_fence_fail_used_up(draw->op, draw->fence, content)) return;
   draw->number = al_fence_number(content);
   draw->state = draw->number > 0 ? AL_DRAW_DRAWN : AL_DRAW_DAMAGED;
 }
 
-static void was_empty(al_draw *draw) {
+static void was_empty(al_fence_draw *draw) {
   al_session *session = draw->op->session;
   if (draw->empty_since == AL_NEVER) draw->empty_since = session->now;
-  if (session->now >= draw->empty_since + al_fence_patience(session))
+  if (session->now >= draw->empty_since + al_fence_empty_for(session))
     draw->state = AL_DRAW_MISSING;
   else
     wait_because(draw, "its message is in the hand of another client");
 }
 
-static void was_refused(al_draw *draw, const al_event *event) {
+static void was_refused(al_fence_draw *draw, const al_event *event) {
   al_code code = al_event_code(event, AL_SQUATTED, AL_NOT_FOUND);
   if (code == AL_NOT_FOUND)
     draw->state = AL_DRAW_ABSENT;
@@ -78,20 +78,20 @@ static void was_refused(al_draw *draw, const al_event *event) {
 }
 
 /* The fence may have ended the connection: draws from other fences go first on the next one. */
-static void went_down(al_draw *draw, const al_link *link) {
+static void went_down(al_fence_draw *draw, const al_link *link) {
   if (!draw->was_down) draw->pause = AL_BACKOFF_SLOT;
   draw->was_down = true;
   wait_because(draw, link->why);
 }
 
 static void draw_event(void *owner, al_channel *channel, const al_event *event) {
-  al_draw *draw = owner;
+  al_fence_draw *draw = owner;
   bool is_empty = event->kind == AL_EVENT_METHOD && event->method == AMQP_BASIC_GET_EMPTY_METHOD;
   bool is_got = event->kind == AL_EVENT_CONTENT && event->content->method == AMQP_BASIC_GET_OK_METHOD;
   bool is_over = event->kind == AL_EVENT_CLOSED || event->kind == AL_EVENT_DOWN;
   if (!is_empty && !is_got && !is_over) return;
   set_channel(draw, NULL);
-  draw->op->session->fencer->used_at = draw->op->session->now;
+  draw->op->session->fence_links->used_at = draw->op->session->now;
   if (!is_over) al_channel_give(channel);
   if (is_got) got(draw, event->content);
   if (is_empty) was_empty(draw);
@@ -104,7 +104,7 @@ static void draw_event(void *owner, al_channel *channel, const al_event *event) 
 /* ---- asking ----------------------------------------------------------------------------------------------------- */
 
 /* True if the connection is open. If it went down for a reason that may pass, another is opened. */
-static bool has_link(al_draw *draw) {
+static bool has_link(al_fence_draw *draw) {
   al_link *link = link_of(draw);
   draw->op->needs = NULL;
   if (al_link_is_open(link)) {
@@ -113,11 +113,11 @@ static bool has_link(al_draw *draw) {
     return true;
   }
   if (al_link_is_lost(link)) snprintf(draw->why, sizeof draw->why, "%.159s", link->why);
-  al_fencer_renew(link);
+  al_fence_links_renew(link);
   return al_op_needs(draw->op, link);
 }
 
-static void ask(al_draw *draw) {
+static void ask(al_fence_draw *draw) {
   al_session *session = draw->op->session;
   al_channel *channel = al_channel_take(link_of(draw), draw_event, draw);
   if (!channel) {
@@ -125,32 +125,32 @@ static void ask(al_draw *draw) {
     return;
   }
   set_channel(draw, channel);
-  draw->asked_at = session->fencer->used_at = session->now;
+  draw->asked_at = session->fence_links->used_at = session->now;
   al_channel_peek(channel, draw->fence);
 }
 
 /* A connection that gives no answer is given up, with all draws on it. Each of them goes on on the next. */
-static bool is_silent(const al_draw *draw) {
+static bool is_unanswered(const al_fence_draw *draw) {
   const al_session *session = draw->op->session;
-  return draw->channel && session->now >= draw->asked_at + al_fence_patience(session);
+  return draw->channel && session->now >= draw->asked_at + al_fence_empty_for(session);
 }
 
-void al_draw_begin(al_draw *draw, al_op *op, const char *fence) {
+void al_fence_draw_begin(al_fence_draw *draw, al_op *op, const char *fence) {
   int64_t now = op->session->now;
-  *draw = (al_draw){.op = op,
-                    .fence = fence,
-                    .until = al_deadline_after(now, op->session->settings.timeout),
-                    .next_at = now,
-                    .empty_since = AL_NEVER,
-                    .pause = AL_BACKOFF_FENCE,
-                    .why = "the broker did not answer"};
-  al_fencer_forget(link_of(draw));
+  *draw = (al_fence_draw){.op = op,
+                          .fence = fence,
+                          .until = al_deadline_after(now, op->session->settings.timeout),
+                          .next_at = now,
+                          .empty_since = AL_NEVER,
+                          .pause = AL_BACKOFF_FENCE,
+                          .why = "the broker did not answer"};
+  al_fence_links_forget(link_of(draw));
 }
 
-al_draw_state al_draw_poll(al_draw *draw) {
+al_fence_draw_state al_fence_draw_poll(al_fence_draw *draw) {
   al_op *op = draw->op;
   int64_t now = op->session->now;
-  if (is_silent(draw))
+  if (is_unanswered(draw))
     al_op_abort_link(op, link_of(draw), AL_UNREACHABLE, "the broker did not answer a draw");
   if (op->done || draw->state != AL_DRAW_PENDING) return draw->state;
   if (now >= draw->until) {
@@ -161,12 +161,12 @@ al_draw_state al_draw_poll(al_draw *draw) {
   if (!draw->channel && has_link(draw) && now >= draw->next_at) ask(draw);
   if (op->done) return AL_DRAW_PENDING;
   op->wake = draw->until;
-  if (draw->channel) op->wake = al_earlier(op->wake, draw->asked_at + al_fence_patience(op->session));
+  if (draw->channel) op->wake = al_earlier(op->wake, draw->asked_at + al_fence_empty_for(op->session));
   if (!draw->channel && now < draw->next_at) op->wake = al_earlier(op->wake, draw->next_at);
   return draw->state;
 }
 
-void al_draw_cancel(al_draw *draw) {
+void al_fence_draw_cancel(al_fence_draw *draw) {
   if (!draw->channel) return;
   al_channel *channel = draw->channel;
   set_channel(draw, NULL);

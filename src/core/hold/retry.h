@@ -14,24 +14,24 @@
  *     │         └─ it failed for now ──> pausing ─┬─ the timeout has passed ──> done: AL_TIMEOUT
  *     └───────────────────────────────────────────┘
  */
-#ifndef AL_CORE_HOLD_PATIENT_H
-#define AL_CORE_HOLD_PATIENT_H
+#ifndef AL_CORE_HOLD_RETRY_H
+#define AL_CORE_HOLD_RETRY_H
 
 #include "core/base/backoff.h"
 #include "core/session/op.h"
 
-typedef struct al_patient al_patient;
+typedef struct al_retry al_retry;
 
 /* How attempts are made. */
 typedef struct al_attempts {
-  al_op *(*begin)(const al_patient *); /* begins one attempt, with the `options`. NULL: no memory */
-  void (*leave)(void *from);           /* gives a reference to `from` back */
-  void *from;                          /* the lock */
-  const void *kind;                    /* for `begin`, as is `size` */
+  al_op *(*begin)(const al_retry *); /* begins one attempt, with the `options`. NULL: no memory */
+  void (*leave)(void *from);         /* gives a reference to `from` back */
+  void *from;                        /* the lock */
+  const void *kind;                  /* for `begin`, as is `size` */
   size_t size;
 } al_attempts;
 
-struct al_patient {
+struct al_retry {
   al_op op;
   al_attempts attempts;
   char name[AL_NAME_SIZE];
@@ -45,11 +45,11 @@ struct al_patient {
 };
 
 /* True if the caller asks for such an acquire. */
-bool al_patient_is_wanted(const al_acquire_options *options);
+bool al_retry_is_wanted(const al_acquire_options *options);
 
 /* Begins. `options`: NULL, or the caller's. One reference to `attempts.from` is the operation's from now on. Returns NULL
  * if there is no memory. */
-al_op *al_patient_begin(al_session *session, const char *name, const al_acquire_options *options,
-                        al_attempts attempts);
+al_op *al_retry_begin(al_session *session, const char *name, const al_acquire_options *options,
+                      al_attempts attempts);
 
 #endif

@@ -23,34 +23,34 @@
  *
  * A waiter that has left free slots to others, and found them taken afterwards, eight times in all, claims every later
  * one at once: callers that do not wait would otherwise keep it waiting for ever. */
-#ifndef AL_CORE_ACQUIRE_PATIENCE_H
-#define AL_CORE_ACQUIRE_PATIENCE_H
+#ifndef AL_CORE_ACQUIRE_PACING_H
+#define AL_CORE_ACQUIRE_PACING_H
 
 #include "amqplocks.h"
 #include "core/base/backoff.h"
 
-typedef struct al_patience {
+typedef struct al_pacing {
   bool fair; /* the option of acquire: leaves a free slot to others for longer at first */
   int64_t poll;
   int sightings;         /* searches in a row that found a slot which was left to others */
-  int slighted;          /* how often the next search found such a slot taken */
+  int passed_over;       /* how often the next search found such a slot taken */
   int64_t doubted_since; /* when a search with the token in hand first found nothing; AL_NEVER */
   int64_t wasted_at;     /* when the last token was thrown away */
   int64_t doubts_until; /* a token was thrown away after one search: until then, searches go on without one */
   al_backoff searches;  /* between searches with the token in hand, or after it */
-} al_patience;
+} al_pacing;
 
-void al_patience_init(al_patience *patience, const al_acquire_options *options);
+void al_pacing_init(al_pacing *pacing, const al_acquire_options *options);
 
 /* A search found a free slot. Returns how long to leave it to others before the next search; 0: it was left to them
  * long enough. `has_token`: the caller has a token. */
-int64_t al_patience_leave(al_patience *patience, bool has_token, int64_t now);
+int64_t al_pacing_leave(al_pacing *pacing, bool has_token, int64_t now);
 
 /* A search found no free slot. Returns when to search again; AL_NEVER: throw the token away, as it is one too many.
  * `has_token`: the search began with a token in hand. */
-int64_t al_patience_next_search(al_patience *patience, bool has_token, int64_t now, uint64_t *random);
+int64_t al_pacing_next_search(al_pacing *pacing, bool has_token, int64_t now, uint64_t *random);
 
 /* True if a token has come since the last search: search again. */
-bool al_patience_is_over(const al_patience *patience, bool has_token);
+bool al_pacing_is_over(const al_pacing *pacing, bool has_token);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors */
-#include "core/session/fencer.h"
+#include "core/session/fence_links.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,16 +18,16 @@ static void init(al_link *link, const al_link *like, const char *role) {
   link->watcher = like->watcher;
 }
 
-void al_fencer_init(al_fencer *fencer, const al_link *like) {
-  init(&fencer->fence, like, "fence");
-  init(&fencer->maker, like, "maker");
+void al_fence_links_init(al_fence_links *links, const al_link *like) {
+  init(&links->fence, like, "fence");
+  init(&links->maker, like, "maker");
 }
 
-void al_fencer_free(al_fencer *fencer) {
-  al_connection_free(&fencer->fence);
-  al_connection_free(&fencer->maker);
-  free(fencer->fences.ring);
-  free(fencer->permits.ring);
+void al_fence_links_free(al_fence_links *links) {
+  al_connection_free(&links->fence);
+  al_connection_free(&links->maker);
+  free(links->fences.ring);
+  free(links->permits.ring);
 }
 
 /* ---- numbers seen ------------------------------------------------------------------------------------------------ */
@@ -61,44 +61,44 @@ static int64_t see(struct al_seen *seen, const char *of, int64_t number) {
   return last;
 }
 
-int64_t al_fencer_seen(const al_fencer *fencer, const char *fence) {
-  const struct al_seen_number *it = find(&fencer->fences, fence);
+int64_t al_fence_links_seen(const al_fence_links *links, const char *fence) {
+  const struct al_seen_number *it = find(&links->fences, fence);
   return it ? it->number : 0;
 }
 
-void al_fencer_see(al_fencer *fencer, const char *fence, int64_t number) {
-  see(&fencer->fences, fence, number);
+void al_fence_links_see(al_fence_links *links, const char *fence, int64_t number) {
+  see(&links->fences, fence, number);
 }
 
-bool al_fencer_see_permit(al_fencer *fencer, const char *id, int64_t number) {
-  return see(&fencer->permits, id, number) < number;
+bool al_fence_links_see_permit(al_fence_links *links, const char *id, int64_t number) {
+  return see(&links->permits, id, number) < number;
 }
 
 /* ---- the connections --------------------------------------------------------------------------------------------- */
 
-void al_fencer_set_now(al_fencer *fencer, int64_t now) { fencer->fence.now = fencer->maker.now = now; }
+void al_fence_links_set_now(al_fence_links *links, int64_t now) { links->fence.now = links->maker.now = now; }
 
-static int64_t unused_until(const al_fencer *fencer) {
-  return al_link_is_open(&fencer->fence) ? fencer->used_at + UNUSED_MOST : AL_NEVER;
+static int64_t unused_until(const al_fence_links *links) {
+  return al_link_is_open(&links->fence) ? links->used_at + UNUSED_MOST : AL_NEVER;
 }
 
-void al_fencer_pump(al_fencer *fencer, int64_t now) {
-  al_connection_pump(&fencer->fence, now);
-  al_connection_pump(&fencer->maker, now);
-  if (now < unused_until(fencer)) return;
-  al_connection_close(&fencer->fence, al_deadline_after(now, fencer->fence.settings->timeout));
+void al_fence_links_pump(al_fence_links *links, int64_t now) {
+  al_connection_pump(&links->fence, now);
+  al_connection_pump(&links->maker, now);
+  if (now < unused_until(links)) return;
+  al_connection_close(&links->fence, al_deadline_after(now, links->fence.settings->timeout));
 }
 
-int64_t al_fencer_wake(const al_fencer *fencer) {
-  int64_t links = al_earlier(al_connection_wake(&fencer->fence), al_connection_wake(&fencer->maker));
-  return al_earlier(links, unused_until(fencer));
+int64_t al_fence_links_wake(const al_fence_links *links) {
+  int64_t either = al_earlier(al_connection_wake(&links->fence), al_connection_wake(&links->maker));
+  return al_earlier(either, unused_until(links));
 }
 
-void al_fencer_forget(al_link *link) {
+void al_fence_links_forget(al_link *link) {
   if (!link->is_orphan) al_link_forget(link);
 }
 
-void al_fencer_renew(al_link *link) {
+void al_fence_links_renew(al_link *link) {
   al_code code = link->code;
   bool lasts =
       code == AL_AUTH || code == AL_VHOST || code == AL_TLS || code == AL_LIMIT || code == AL_CONFLICT;
@@ -110,7 +110,7 @@ static void orphan(al_link *link) {
   al_connection_abort(link, AL_CLOSED, "the connection was closed");
 }
 
-void al_fencer_orphan(al_fencer *fencer) {
-  orphan(&fencer->fence);
-  orphan(&fencer->maker);
+void al_fence_links_orphan(al_fence_links *links) {
+  orphan(&links->fence);
+  orphan(&links->maker);
 }

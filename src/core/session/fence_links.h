@@ -2,7 +2,7 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * The fencer: two more connections of a session, for fencing tokens. A fencing token is a number that is larger for
- * each later holder of a lock. A fence is the queue that such numbers are drawn from (queue/draw.h).
+ * each later holder of a lock. A fence is the queue that such numbers are drawn from (queue/fence_draw.h).
  *
  *   fence   draws numbers. It never publishes, and no lock is ever held on it: while a fence has no leader, the
  *           broker may answer a draw by ending the whole connection. It is opened when first needed, and closed when
@@ -11,12 +11,12 @@
  *           operation: what it has not sent by then is never sent.
  *
  * They belong to the session's prober, and are shared and served with it. */
-#ifndef AL_CORE_SESSION_FENCER_H
-#define AL_CORE_SESSION_FENCER_H
+#ifndef AL_CORE_SESSION_FENCE_LINKS_H
+#define AL_CORE_SESSION_FENCE_LINKS_H
 
 #include "core/wire/link.h"
 
-typedef struct al_fencer {
+typedef struct al_fence_links {
   al_link fence, maker;
   int64_t used_at;    /* when a draw last used `fence` */
   const void *making; /* the part of an operation that has the maker connection; NULL: it is free */
@@ -24,31 +24,31 @@ typedef struct al_fencer {
     struct al_seen_number *ring; /* of the fences, or permits, seen last; NULL: none */
     int next;
   } fences, permits;
-} al_fencer;
+} al_fence_links;
 
 /* Makes both links. `like` has the settings, the cluster, and the watcher. */
-void al_fencer_init(al_fencer *fencer, const al_link *like);
-void al_fencer_free(al_fencer *fencer);
+void al_fence_links_init(al_fence_links *links, const al_link *like);
+void al_fence_links_free(al_fence_links *links);
 
-void al_fencer_set_now(al_fencer *fencer, int64_t now);
-void al_fencer_pump(al_fencer *fencer, int64_t now);
+void al_fence_links_set_now(al_fence_links *links, int64_t now);
+void al_fence_links_pump(al_fence_links *links, int64_t now);
 /* Returns when to pump next although nothing has arrived. */
-int64_t al_fencer_wake(const al_fencer *fencer);
+int64_t al_fence_links_wake(const al_fence_links *links);
 
 /* An operation begins to use one of the links: whatever ended its last connection is forgotten. */
-void al_fencer_forget(al_link *link);
+void al_fence_links_forget(al_link *link);
 /* If one of the links went down for a reason that may pass, it is forgotten: another connection may be wanted. */
-void al_fencer_renew(al_link *link);
+void al_fence_links_renew(al_link *link);
 
-/* The largest number that was drawn from this fence, on any connection of the fencer; 0 if none was, or if many other
+/* The largest number that was drawn from this fence, on any connection of the fence links; 0 if none was, or if many other
  * fences were used since. */
-int64_t al_fencer_seen(const al_fencer *fencer, const char *fence);
+int64_t al_fence_links_seen(const al_fence_links *links, const char *fence);
 /* A number was drawn. */
-void al_fencer_see(al_fencer *fencer, const char *fence, int64_t number);
+void al_fence_links_see(al_fence_links *links, const char *fence, int64_t number);
 /* A permit came with this number. False: it is not larger than one that it came with before. */
-bool al_fencer_see_permit(al_fencer *fencer, const char *id, int64_t number);
+bool al_fence_links_see_permit(al_fence_links *links, const char *id, int64_t number);
 
 /* Both go down, and stay down. */
-void al_fencer_orphan(al_fencer *fencer);
+void al_fence_links_orphan(al_fence_links *links);
 
 #endif

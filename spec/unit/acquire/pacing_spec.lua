@@ -8,19 +8,19 @@ teardown(deciders.remove)
 local MS, NEVER = 1e6, math.huge
 local TOKEN, NO_TOKEN = true, false
 
--- What a search found, and what patience says of it, in milliseconds.
+-- What a search found, and what pacing says of it, in milliseconds.
 local searches = {}
 
 -- How long to leave the slot to others.
-function searches.free(patience, now, has_token) return deciders.patience_leave(patience, has_token, now) / MS end
+function searches.free(pacing, now, has_token) return deciders.pacing_leave(pacing, has_token, now) / MS end
 
 -- How long until the next search; NEVER: the token is thrown away.
-function searches.none(patience, now, has_token, draw)
-  return (deciders.patience_next_search(patience, has_token, now, deciders.drawing(draw or 0)) - now) / MS
+function searches.none(pacing, now, has_token, draw)
+  return (deciders.pacing_next_search(pacing, has_token, now, deciders.drawing(draw or 0)) - now) / MS
 end
 
 -- Whether to search again at once.
-function searches.over(patience, _, has_token) return deciders.patience_is_over(patience, has_token) end
+function searches.over(pacing, _, has_token) return deciders.pacing_is_over(pacing, has_token) end
 
 -- Each row: a rule, the options, and steps { at, what a search found, whether with a token, what is decided [, draw] }.
 -- Unless a step says otherwise, 0 is drawn: a recheck after all of `poll`, the next search after half of its delay.
@@ -28,11 +28,11 @@ local function run(rows)
   for _, row in ipairs(rows) do
     it(row[1], function ()
       local options = row[2]
-      local patience = deciders.patience{ fair = options.fair, poll = (options.poll or 5000) * MS }
+      local pacing = deciders.pacing{ fair = options.fair, poll = (options.poll or 5000) * MS }
       for i = 3, #row do
         local at, found, has_token, decided, draw = (table.unpack or unpack)(row[i], 1, 5)
         local now = math.floor(at * MS + 0.5)
-        assert.equal(decided, searches[found](patience, now, has_token, draw), ("step %d, at %g ms"):format(i - 2, at))
+        assert.equal(decided, searches[found](pacing, now, has_token, draw), ("step %d, at %g ms"):format(i - 2, at))
       end
     end)
   end
@@ -117,15 +117,15 @@ describe("the next search of a waiter without a token", function ()
   }
   for _, row in ipairs(rows) do
     it(row[1], function ()
-      local patience = deciders.patience{ poll = row.poll }
-      assert.equal(row.is, deciders.patience_next_search(patience, NO_TOKEN, 0, deciders.drawing(0)))
+      local pacing = deciders.pacing{ poll = row.poll }
+      assert.equal(row.is, deciders.pacing_next_search(pacing, NO_TOKEN, 0, deciders.drawing(0)))
     end)
   end
 
   it("is at a time that fits, if `poll` is never and the clock says a century", function ()
-    local patience = deciders.patience{ poll = NEVER }
+    local pacing = deciders.pacing{ poll = NEVER }
     assert.equal("5461443009213693951",
-      deciders.patience_next_search(patience, NO_TOKEN, "3155600000000000000", deciders.drawing(0)))
+      deciders.pacing_next_search(pacing, NO_TOKEN, "3155600000000000000", deciders.drawing(0)))
   end)
 end)
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors */
-#include "core/hold/patient.h"
+#include "core/hold/retry.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,13 +11,13 @@
 static void attempting(al_op *op);
 static void pausing(al_op *op);
 
-bool al_patient_is_wanted(const al_acquire_options *options) {
+bool al_retry_is_wanted(const al_acquire_options *options) {
   return options && options->patient && options->timeout > 0;
 }
 
 #define BROKEN_MOST 5 /* attempts, of an acquire that is not patient */
 
-static bool passes(al_patient *self, al_code code) {
+static bool passes(al_retry *self, al_code code) {
   bool is_broken = code == AL_UNREACHABLE && self->op.session->holder.has_broken;
   if (!self->is_wanted) return is_broken && ++self->broken < BROKEN_MOST;
   return code == AL_UNREACHABLE || code == AL_UNAVAILABLE || code == AL_BLOCKED;
@@ -26,7 +26,7 @@ static bool passes(al_patient *self, al_code code) {
 /* ---- words ------------------------------------------------------------------------------------------------------ */
 
 static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
-  const al_patient *self = (const al_patient *)op;
+  const al_retry *self = (const al_retry *)op;
   const al_op *attempt = op->inner;
   if (attempt && !attempt->done && attempt->waits_since != AL_NEVER)
     attempt->standing(attempt, out);
@@ -35,7 +35,7 @@ static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
 }
 
 static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
-  const al_patient *self = (const al_patient *)op;
+  const al_retry *self = (const al_retry *)op;
   snprintf(out, AL_MESSAGE_SIZE, "\"%s\" was not acquired within %g s: %.200s", self->name,
            (double)self->options.timeout / (double)AL_SECOND, self->last_words);
 }
@@ -54,7 +54,7 @@ static void drop_attempt(al_op *op) {
   al_op_drop(attempt);
 }
 
-static void attempt(al_patient *self) {
+static void attempt(al_retry *self) {
   al_op *op = &self->op;
   op->step = attempting;
   op->deadline = AL_NEVER; /* the attempt, or its part, has it, and words for it */
@@ -73,14 +73,14 @@ static void attempt(al_patient *self) {
 }
 
 /* In place of the notes of each attempt's connection. */
-static void note_pause(const al_patient *self, const al_op *attempt) {
+static void note_pause(const al_retry *self, const al_op *attempt) {
   al_session_unnote(self->op.session, attempt->told);
   if (attempt->code != self->last)
     al_session_note(self->op.session, true, attempt->code, self->name, "\"%s\" is not acquired yet: %.400s",
                     self->name, attempt->message);
 }
 
-static void pause_after(al_patient *self, const al_op *attempt) {
+static void pause_after(al_retry *self, const al_op *attempt) {
   al_op *op = &self->op;
   note_pause(self, attempt);
   if (attempt->waits_since != AL_NEVER) self->pause.next = 0;
@@ -92,7 +92,7 @@ static void pause_after(al_patient *self, const al_op *attempt) {
   al_op_waits(op);
 }
 
-static void fail(al_patient *self, const al_op *attempt) {
+static void fail(al_retry *self, const al_op *attempt) {
   char words[AL_MESSAGE_SIZE];
   bool never_waited = attempt->waits_since == AL_NEVER;
   if (attempt->code == AL_TIMEOUT && self->last != AL_OK && never_waited)
@@ -105,7 +105,7 @@ static void fail(al_patient *self, const al_op *attempt) {
 
 /* Called when the attempt ends. It must not free the attempt, whose end is still under way. */
 static void attempting(al_op *op) {
-  al_patient *self = (al_patient *)op;
+  al_retry *self = (al_retry *)op;
   al_op *attempt = op->inner;
   if (!attempt->done) return;
   if (attempt->code == AL_OK) {
@@ -123,28 +123,28 @@ static void attempting(al_op *op) {
 static void pausing(al_op *op) {
   if (!al_op_is_woken(op)) return;
   drop_attempt(op);
-  attempt((al_patient *)op);
+  attempt((al_retry *)op);
 }
 
 /* ---- beginning and ending --------------------------------------------------------------------------------------- */
 
-static void beginning(al_op *op) { attempt((al_patient *)op); }
+static void beginning(al_op *op) { attempt((al_retry *)op); }
 
-static void patient_stop(al_op *op) {
-  op->deadline = ((al_patient *)op)->until;
+static void retry_stop(al_op *op) {
+  op->deadline = ((al_retry *)op)->until;
   al_op_abandon(op, op->inner);
 }
 
-static void patient_free(al_op *op) {
-  al_patient *self = (al_patient *)op;
+static void retry_free(al_op *op) {
+  al_retry *self = (al_retry *)op;
   drop_attempt(op);
   al_locks_drop(op);
   self->attempts.leave(self->attempts.from);
 }
 
-al_op *al_patient_begin(al_session *session, const char *name, const al_acquire_options *options,
-                        al_attempts attempts) {
-  al_patient *self = (al_patient *)al_op_new(session, sizeof *self);
+al_op *al_retry_begin(al_session *session, const char *name, const al_acquire_options *options,
+                      al_attempts attempts) {
+  al_retry *self = (al_retry *)al_op_new(session, sizeof *self);
   if (!self) {
     attempts.leave(attempts.from);
     return NULL;
@@ -152,14 +152,14 @@ al_op *al_patient_begin(al_session *session, const char *name, const al_acquire_
   self->attempts = attempts;
   al_acquire_options_init(&self->options);
   if (options) self->options = *options;
-  self->is_wanted = al_patient_is_wanted(options);
+  self->is_wanted = al_retry_is_wanted(options);
   self->options.patient = false;
   self->pause = AL_BACKOFF_PATIENT;
   self->until = self->options.timeout > 0 ? al_deadline_after(session->now, self->options.timeout) : AL_NEVER;
   snprintf(self->name, sizeof self->name, "%s", name);
   self->op.is_acquire = true;
-  self->op.stop = patient_stop;
-  self->op.free = patient_free;
+  self->op.stop = retry_stop;
+  self->op.free = retry_free;
   self->op.standing = describe;
   self->op.timeout_text = explain;
   return al_op_start(&self->op, beginning, AL_NEVER);

@@ -17,25 +17,25 @@
  *                                                                             need be, until the time is over
  *
  * While the queue has no leader, RabbitMQ may end the whole connection. So draws use a connection that holds no lock,
- * and never publishes (session/fencer.h). */
-#ifndef AL_CORE_QUEUE_DRAW_H
-#define AL_CORE_QUEUE_DRAW_H
+ * and never publishes (session/fence_links.h). */
+#ifndef AL_CORE_QUEUE_FENCE_DRAW_H
+#define AL_CORE_QUEUE_FENCE_DRAW_H
 
 #include "core/session/op.h"
 #include "core/wire/channel.h"
 
-typedef enum al_draw_state {
+typedef enum al_fence_draw_state {
   AL_DRAW_PENDING, /* or the operation has failed */
   AL_DRAW_DRAWN,
   AL_DRAW_ABSENT,  /* there is no fence */
   AL_DRAW_MISSING, /* the fence has lost its message, or has none yet */
   AL_DRAW_DAMAGED  /* the fence has other messages */
-} al_draw_state;
+} al_fence_draw_state;
 
-typedef struct al_draw {
+typedef struct al_fence_draw {
   al_op *op;
   const char *fence; /* the caller's text, which must stay valid */
-  al_draw_state state;
+  al_fence_draw_state state;
   al_channel *channel; /* a draw is under way; NULL */
   int64_t until;       /* when the draw fails */
   int64_t asked_at, next_at;
@@ -44,13 +44,13 @@ typedef struct al_draw {
   al_backoff pause;
   int64_t number; /* DRAWN */
   char why[160];  /* why there is none yet */
-} al_draw;
+} al_fence_draw;
 
 /* Draws until the session's timeout is over. Then the operation fails with UNAVAILABLE. It also fails with REFUSED,
  * SQUATTED, CONFLICT, and with what prevents the connection. */
-void al_draw_begin(al_draw *draw, al_op *op, const char *fence);
-al_draw_state al_draw_poll(al_draw *draw);
-void al_draw_cancel(al_draw *draw);
+void al_fence_draw_begin(al_fence_draw *draw, al_op *op, const char *fence);
+al_fence_draw_state al_fence_draw_poll(al_fence_draw *draw);
+void al_fence_draw_cancel(al_fence_draw *draw);
 
 /* Numbers stay below 2^53, so that a double has them exactly. */
 #define AL_FENCE_MOST (INT64_C(1) << 53)
@@ -70,6 +70,6 @@ int64_t al_fence_number(const al_content *content);
 bool al_fence_fail_used_up(al_op *op, const char *fence, const al_content *content);
 
 /* How long a fence may be empty before its message counts as missing: half the session's timeout. */
-int64_t al_fence_patience(const al_session *session);
+int64_t al_fence_empty_for(const al_session *session);
 
 #endif
