@@ -293,8 +293,8 @@ static int session_heartbeat(lua_State *L) {
   return 1;
 }
 
-/* session:timeout() -> the seconds allowed for each exchange with the broker */
-static int session_timeout(lua_State *L) {
+/* session:exchange_timeout() -> the seconds allowed for each exchange with the broker */
+static int exchange_timeout(lua_State *L) {
   lua_pushnumber(L, (double)check_bytes(L)->settings.timeout / (double)AL_SECOND);
   return 1;
 }
@@ -406,7 +406,7 @@ static const luaL_Reg methods[] = {{"attach", session_attach},
                                    {"fail", session_fail},
                                    {"put_off", session_put_off},
                                    {"address", session_address},
-                                   {"timeout", session_timeout},
+                                   {"exchange_timeout", exchange_timeout},
                                    {"rest", session_rest},
                                    {"resume", session_resume},
                                    {"heartbeat", session_heartbeat},

@@ -22,7 +22,7 @@ stream.__index = stream
 function stream.new(loop, session, role, settings, moved)
   return setmetatable({
     _loop = loop, _session = session, _role = role, _settings = settings, _moved = moved,
-    _timeout = session:timeout(), _unsent = loop.condition(), _written = loop.condition(),
+    _timeout = session:exchange_timeout(), _unsent = loop.condition(), _written = loop.condition(),
   }, stream)
 end
 
