@@ -46,6 +46,7 @@ build = {
         "src/core/base/code.c",
         "src/core/base/field.c",
         "src/core/base/ids.c",
+        "src/core/base/kind.c",
         "src/core/base/name.c",
         "src/core/base/random.c",
         "src/core/base/text.c",

@@ -549,6 +549,9 @@ typedef enum al_lock_kind {
   AL_LOCK_FAST_MUTEX
 } al_lock_kind;
 
+/* Returns "slot", "mutex", "permit", "read", "write" or "fast_mutex"; NULL: there is no such kind. */
+const char *al_kind_name(int kind);
+
 /* For programs that hold several locks at once. Two programs never wait for each other if both take their locks in the
  * same order. amqp-lock and the Lua module take them in the order of (al_session_cluster(), the virtual host, this text),
  * byte by byte, and take nothing if two of their locks have all of these in common. `out` gets the name of a queue of the
@@ -557,6 +560,9 @@ void al_lock_order(al_lock_kind kind, const char *name, char out[AL_NAME_SIZE]);
 
 /* Properties of a lock. They never change, except the kind, the ticket and the time by al_lock_downgrade(). */
 al_lock_kind al_lock_kind_of(const al_lock *lock);
+/* Writes what it is, such as: slot 3 of "db". Returns `out`. */
+#define AL_LOCK_WORDS (AL_NAME_SIZE + 32)
+const char *al_lock_words(const al_lock *lock, char out[AL_LOCK_WORDS]);
 int al_lock_slot(const al_lock *lock);           /* 0 unless the kind is AL_LOCK_SLOT */
 const char *al_lock_name(const al_lock *lock);   /* the name of the semaphore, the mutex, ... */
 const char *al_lock_ticket(const al_lock *lock); /* random, another one for every claim */

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "cli/exits.h"
-#include "cli/kind.h"
 #include "cli/report.h"
 
 #define OUTER_TICKETS "AMQP_LOCK_OUTER_TICKETS"
@@ -76,7 +75,7 @@ static void set_environment(const cli_options *options, const cli_held *held) {
   char acquired_at[64];
   snprintf(acquired_at, sizeof acquired_at, "%.6f", al_lock_acquired_at(lock));
   put("AMQP_LOCK_NAME", options->name);
-  put("AMQP_LOCK_KIND", cli_kind_name(al_lock_kind_of(lock)));
+  put("AMQP_LOCK_KIND", al_kind_name(al_lock_kind_of(lock)));
   put("AMQP_LOCK_TICKET", al_lock_ticket(lock));
   put("AMQP_LOCK_ACQUIRED_AT", acquired_at);
   unsetenv("AMQP_LOCK_SLOT");

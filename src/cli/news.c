@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "cli/kind.h"
 #include "cli/notify.h"
 #include "cli/report.h"
 #include "cli/status.h"
@@ -105,7 +104,7 @@ static const cli_news_lock *noted(const cli_news *news, const al_lock *lock) {
 
 static void put_lock(cli_status *line, const cli_news_lock *lock) {
   cli_status_text(line, "name", lock->name);
-  cli_status_text(line, "kind", cli_kind_name(lock->kind));
+  cli_status_text(line, "kind", al_kind_name(lock->kind));
   cli_status_text(line, "ticket", lock->ticket);
   if (lock->slot) cli_status_number(line, "slot", lock->slot);
 }
@@ -117,8 +116,8 @@ static void put_held(cli_status *line, const cli_news_lock *lock) {
 }
 
 void cli_news_acquired(cli_news *news, const al_lock *lock) {
-  char words[AL_NAME_SIZE + 64];
-  cli_progress("acquired %s, ticket %s", cli_lock_words(lock, words), al_lock_ticket(lock));
+  char words[AL_LOCK_WORDS];
+  cli_progress("acquired %s, ticket %s", al_lock_words(lock, words), al_lock_ticket(lock));
   cli_status line = cli_status_begin("acquired");
   put_lock(&line, note(news, lock));
   if (al_lock_fence(lock)) cli_status_number(&line, "fence", (double)al_lock_fence(lock));
@@ -138,8 +137,8 @@ void cli_news_started(cli_news *news, int pid) {
 }
 
 void cli_news_revoked(cli_news *news, const al_lock *lock) {
-  char words[AL_NAME_SIZE + 64];
-  cli_warn("revoked: an administrator asks for %s%s", cli_lock_words(lock, words),
+  char words[AL_LOCK_WORDS];
+  cli_warn("revoked: an administrator asks for %s%s", al_lock_words(lock, words),
            news->options->revoke_signal ? "" : "; ignored, as there is no --on-revoke");
   cli_notify_status(news->notify_fd, "asked to release \"%s\"", al_lock_name(lock));
   cli_status line = cli_status_begin("revoked");
@@ -148,8 +147,8 @@ void cli_news_revoked(cli_news *news, const al_lock *lock) {
 }
 
 void cli_news_lost(cli_news *news, const al_lock *lock, al_code code, const char *reason) {
-  char words[AL_NAME_SIZE + 64];
-  cli_error("%s: %s: %s", al_code_name(code), cli_lock_words(lock, words), reason);
+  char words[AL_LOCK_WORDS];
+  cli_error("%s: %s: %s", al_code_name(code), al_lock_words(lock, words), reason);
   cli_notify_status(news->notify_fd, "lost \"%s\": %s", al_lock_name(lock), reason);
   cli_status line = cli_status_begin("lost");
   put_code(&line, code, reason);

@@ -5,14 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/kind.h"
 #include "cli/report.h"
 
 #define KINDS "slot, mutex, permit, read, write or fast_mutex"
 
 static al_lock_kind kind_of(const char *word) {
-  for (int kind = AL_LOCK_SLOT; kind <= AL_LOCK_FAST_MUTEX; kind++)
-    if (strcmp(cli_kind_name((al_lock_kind)kind), word) == 0) return (al_lock_kind)kind;
+  const char *name;
+  for (int kind = 0; (name = al_kind_name(kind)) != NULL; kind++)
+    if (strcmp(name, word) == 0) return (al_lock_kind)kind;
   cli_usage_error("option --all: \"%s\" is no kind of lock; there are " KINDS, word);
 }
 
@@ -43,8 +43,8 @@ int cli_wishes_read(char *list, cli_wish wishes[CLI_WISHES_MOST]) {
   for (int i = 1; i < count; i++) {
     const cli_wish *one = &wishes[i - 1], *other = &wishes[i];
     if (compare(one, other) == 0)
-      cli_usage_error("option --all: %s:%s and %s:%s are one lock", cli_kind_name(one->kind), one->name,
-                      cli_kind_name(other->kind), other->name);
+      cli_usage_error("option --all: %s:%s and %s:%s are one lock", al_kind_name(one->kind), one->name,
+                      al_kind_name(other->kind), other->name);
   }
   return count;
 }

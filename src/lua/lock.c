@@ -112,12 +112,13 @@ static int lock_permit(lua_State *L) {
   return 1;
 }
 
-static const char *const kinds[] = {"slot", "mutex", "permit", "read", "write", "fast_mutex", NULL};
-
 /* core.lock_order(kind, name) -> the text by which locks are ordered (al_lock_order) */
 static int lock_order(lua_State *L) {
   char out[AL_NAME_SIZE];
-  int kind = luaL_checkoption(L, 1, NULL, kinds);
+  const char *word = luaL_checkstring(L, 1), *name;
+  int kind = 0;
+  while ((name = al_kind_name(kind)) != NULL && strcmp(name, word) != 0) kind++;
+  luaL_argcheck(L, name, 1, "there is no such kind of lock");
   al_lock_order((al_lock_kind)kind, luaL_checkstring(L, 2), out);
   lua_pushstring(L, out);
   return 1;
@@ -139,7 +140,7 @@ static int lock_info(lua_State *L) {
   lua_pushstring(L, al_lock_name(lock));
   lua_pushstring(L, al_lock_ticket(lock));
   lua_pushnumber(L, al_lock_acquired_at(lock));
-  lua_pushstring(L, kinds[al_lock_kind_of(lock)]);
+  lua_pushstring(L, al_kind_name(al_lock_kind_of(lock)));
   push_fence(L, lock);
   push_permit(L, lock);
   return 7;

@@ -67,14 +67,6 @@ void al_name_scratch(char out[AL_NAME_SIZE], const char *name, const char *ticke
   snprintf(out, AL_NAME_SIZE, "%s-scratch-%s", name, ticket);
 }
 
-void al_lock_order(al_lock_kind kind, const char *name, char out[AL_NAME_SIZE]) {
-  static const al_suffix of_kinds[] = {
-      [AL_LOCK_SLOT] = AL_SUFFIX_BELL,      [AL_LOCK_MUTEX] = AL_SUFFIX_MUTEX,
-      [AL_LOCK_PERMIT] = AL_SUFFIX_PERMITS, [AL_LOCK_READ] = AL_SUFFIX_DOOR,
-      [AL_LOCK_WRITE] = AL_SUFFIX_DOOR,     [AL_LOCK_FAST_MUTEX] = AL_SUFFIX_FAST_MUTEX};
-  al_name(out, of_kinds[kind], name);
-}
-
 /* ---- what the name of a queue says ------------------------------------------------------------------------------ */
 
 /* A name is read from its end. No suffix is the end of another one (name.h), so at most one of them fits. If the first

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/base/kind.h"
 #include "core/base/name.h"
 #include "core/session/probe.h"
 #include "core/session/prober.h"
@@ -93,16 +94,8 @@ void al_locks_drop(al_op *op) {
 
 /* ---- what it says ----------------------------------------------------------------------------------------------- */
 
-void al_lock_words(const al_lock *lock, char out[AL_LOCK_WORDS]) {
-  static const char *const words[] = {[AL_LOCK_MUTEX] = "mutex",
-                                      [AL_LOCK_PERMIT] = "a permit of",
-                                      [AL_LOCK_READ] = "the read lock on",
-                                      [AL_LOCK_WRITE] = "the write lock on",
-                                      [AL_LOCK_FAST_MUTEX] = "fast mutex"};
-  if (lock->kind == AL_LOCK_SLOT)
-    snprintf(out, AL_LOCK_WORDS, "slot %d of \"%s\"", lock->slot, lock->name);
-  else
-    snprintf(out, AL_LOCK_WORDS, "%s \"%s\"", words[lock->kind], lock->name);
+const char *al_lock_words(const al_lock *lock, char out[AL_LOCK_WORDS]) {
+  return al_kind_words(out, lock->kind, lock->slot, lock->name);
 }
 
 al_lock_kind al_lock_kind_of(const al_lock *lock) { return lock->kind; }

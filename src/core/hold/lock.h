@@ -54,8 +54,4 @@ bool al_lock_is_still_held(al_op *op, const al_lock *lock);
  * al_lock_reason() says why. */
 bool al_lock_was_lost(const al_lock *lock);
 
-/* What is held, for messages, such as: slot 3 of "N". */
-#define AL_LOCK_WORDS (AL_NAME_SIZE + 32)
-void al_lock_words(const al_lock *lock, char out[AL_LOCK_WORDS]);
-
 #endif
