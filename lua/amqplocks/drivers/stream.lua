@@ -61,8 +61,8 @@ end
 -- Returns the result of the URL function; nil alone if the caller's own time ends before that. A function that never
 -- returns is waited for no longer than a broker. If it cannot be killed, it is not called again until it has returned:
 -- each call would leave one coroutine more.
-local function ask(self, fn, allowed)
-  local loop, most = self._loop, math.min(self._timeout, allowed or math.huge)
+local function ask(self, fn, within)
+  local loop, most = self._loop, math.min(self._timeout, within or math.huge)
   local left, deadline = most, core.now() + most
   local asked, problem = self._asked, nil
   if not asked then asked, problem = question(self, fn) end
@@ -80,8 +80,8 @@ local function ask(self, fn, allowed)
   return nil, LATE:format(self._timeout), "url"
 end
 
-local function renew(self, allowed)
-  urls.renew(self._session, self._role, self._settings, function(fn) return ask(self, fn, allowed) end)
+local function renew(self, within)
+  urls.renew(self._session, self._role, self._settings, function(fn) return ask(self, fn, within) end)
 end
 
 -- Returns how many seconds of the caller's time the place to connect to may take.
@@ -123,12 +123,12 @@ local function may_connect(self)
   return session:due(role) and not session:lacks_address(role)
 end
 
---- Opens the connection, and drops it if it is not needed any more by then. With `allowed` (seconds) the caller gives
+--- Opens the connection, and drops it if it is not needed any more by then. With `within` (seconds) the caller gives
 -- up after that time. The broker's own time is not over then, so operations that still wait try again.
-function stream:open(allowed)
+function stream:open(within)
   local session, role = self._session, self._role
-  local deadline = allowed and core.now() + allowed
-  renew(self, allowed)
+  local deadline = within and core.now() + within
+  renew(self, within)
   if may_connect(self) then resolve(self, deadline) end
   if not may_connect(self) or self._loop.resolve and session:unresolved(role) then return end
   local host, port, share, tls = session:address(role)
