@@ -149,7 +149,7 @@ function Admin:revoke(slot, opts)
   return begin(self, "revoke", self.name, options.merge(self._options, opts), slot)
 end
 
-methods.check(Admin, "admin")
+methods.check(Admin, "admin", methods.ADMIN)
 
 local admin = {}
 

@@ -147,7 +147,7 @@ function All:acquire(opts) return acquire_with(self, nil, opts, "acquire") end
 ---  of acquire
 function All:with(...) return scope.with("with", acquiring.schema, acquire_with, self, nil, ...) end
 
-methods.check(All, "all")
+methods.check(All, "all", methods.ONE_SIDED)
 
 local all = {}
 

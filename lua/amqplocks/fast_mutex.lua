@@ -50,7 +50,7 @@ function FastMutex:forget_fence()
   error(('forget_fence: fast mutex "%s" has no fencing tokens; other kinds of locks have'):format(self.name), 0)
 end
 
-methods.check(FastMutex, "fast_mutex")
+methods.check(FastMutex, "fast_mutex", methods.ONE_SIDED)
 
 local fast_mutex = {}
 

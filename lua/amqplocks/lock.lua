@@ -172,7 +172,8 @@ function Lock:_hand_over()
   return nil, message, code
 end
 
-methods.check(Lock, "lock", { held = true, revoked = true, certain_for = true, release = true })
+local OFTEN = { held = true, revoked = true, certain_for = true, release = true }
+methods.check(Lock, "lock", methods.LOCK, OFTEN)
 
 --- Releases it as at the end of its scope: a lock, or an object that has the methods of one.
 function lock.close(self) getmetatable(self).__close(self) end

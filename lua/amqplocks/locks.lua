@@ -95,7 +95,7 @@ end
 
 function metatable.__close(self) release.close(self._taken) end
 
-methods.check(Locks, "locks")
+methods.check(Locks, "locks", methods.LOCK)
 
 local locks = {}
 

@@ -100,7 +100,7 @@ function Mutex:forget_fence()
   return await(driver, nil, session.forget_fence, session, self.persistent and "semaphore" or "mutex", self.name)
 end
 
-methods.check(Mutex, "mutex")
+methods.check(Mutex, "mutex", methods.ONE_SIDED)
 
 local mutex = {}
 

@@ -122,7 +122,7 @@ end
 
 function metatable.__close(self) release.close{ self } end
 
-methods.check(Entry, "lock")
+methods.check(Entry, "lock", methods.LOCK)
 
 local function enter(hold)
   local one = hold.lock

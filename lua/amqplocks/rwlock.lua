@@ -99,7 +99,7 @@ function RWLock:forget_fence()
   return await(driver, nil, session.forget_fence, session, "rwlock", self.name)
 end
 
-methods.check(RWLock, "rwlock")
+methods.check(RWLock, "rwlock", methods.TWO_SIDED)
 
 local rwlock = {}
 

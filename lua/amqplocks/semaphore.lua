@@ -51,7 +51,7 @@ function Semaphore:acquire(opts) return acquiring.acquire(self, "acquire", opts)
 ---  of acquire
 function Semaphore:with(...) return acquiring.with(self, "acquire", "with", ...) end
 
-methods.check(Semaphore, "semaphore")
+methods.check(Semaphore, "semaphore", methods.ADMINISTERED)
 
 local semaphore = {}
 

@@ -31,7 +31,7 @@ function Side:acquire(opts) return acquiring.acquire(self, self._method, opts, "
 ---  of acquire
 function Side:with(...) return acquiring.with(self, self._method, "with", ...) end
 
-methods.check(Side, "side")
+methods.check(Side, "side", methods.ONE_SIDED)
 
 local side = {}
 

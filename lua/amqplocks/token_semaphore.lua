@@ -148,7 +148,7 @@ function TokenSemaphore:forget_fence()
   error(('forget_fence: the permits of "%s" have no fence: a quorum queue counts their tokens'):format(self.name), 0)
 end
 
-methods.check(TokenSemaphore, "token_semaphore")
+methods.check(TokenSemaphore, "token_semaphore", methods.ONE_SIDED)
 
 local token_semaphore = {}
 
