@@ -282,10 +282,8 @@ install-lib-lua: lib-lua ## install the archive for programs that host $(LUA)
 
 HAS_CURL := $(filter-out 0,$(CURL))
 CLI := build/cli$(patsubst build/$(LUA)%,%,$(BUILD))$(if $(STATIC),-static)$(if $(DYNAMIC),-dynamic)$(if $(HAS_CURL),,-nocurl)
-CLI_COMMON := arguments broker exits report
-CLI_LOCK := $(filter-out $(CLI_COMMON) %-admin admin%,$(patsubst src/cli/%.c,%,$(wildcard src/cli/*.c)))
-CLI_OBJECTS = $(patsubst %,$(BUILD)/objects/cli/%.o,$(1))
-CLI_ADMIN := descriptors $(filter-out $(if $(HAS_CURL),admin_http_none,admin_http),$(patsubst src/cli/%.c,%,$(wildcard src/cli/admin*.c)))
+CLI_OBJECTS = $(patsubst src/%.c,$(BUILD)/objects/%.o,$(wildcard src/cli/common/*.c src/cli/$(1)/*.c))
+CLI_WITHOUT := $(BUILD)/objects/cli/admin/$(if $(HAS_CURL),http_none,http).o
 CLI_LIBRARY = $(if $(DYNAMIC),$(LIB)/libamqplocks.so,$(C_OBJECTS))
 CLI_PACKAGES = $(1) $(if $(DYNAMIC),,$(PACKAGES))
 CLI_LINK = $(CC) $(ALL_CFLAGS) $(if $(STATIC),-static) $(LDFLAGS) -o $@ $(filter %.o,$^) $(SANITIZER_LIBS) \
@@ -294,17 +292,17 @@ CLI_LINK = $(CC) $(ALL_CFLAGS) $(if $(STATIC),-static) $(LDFLAGS) -o $@ $(filter
 
 cli: $(CLI)/amqp-lock $(CLI)/amqp-lock-admin ## the commands amqp-lock and amqp-lock-admin, in build/cli; STATIC=1
 
-$(CLI)/amqp-lock: $(call CLI_OBJECTS,$(CLI_COMMON) $(CLI_LOCK)) $(CLI_LIBRARY)
+$(CLI)/amqp-lock: $(call CLI_OBJECTS,lock) $(CLI_LIBRARY)
 	@echo "building $@"
 	@mkdir -p $(@D)
 	$(Q)$(call CLI_LINK,)
 
-$(CLI)/amqp-lock-admin: $(call CLI_OBJECTS,$(CLI_COMMON) $(CLI_ADMIN)) $(CLI_LIBRARY)
+$(CLI)/amqp-lock-admin: $(filter-out $(CLI_WITHOUT),$(call CLI_OBJECTS,admin)) $(CLI_LIBRARY)
 	@echo "building $@"
 	@mkdir -p $(@D)
 	$(Q)$(call CLI_LINK,jansson $(if $(HAS_CURL),libcurl))
 
--include $(wildcard $(BUILD)/objects/cli/*.d)
+-include $(wildcard $(BUILD)/objects/cli/*/*.d)
 
 MAN_PAGES := $(wildcard docs/man/*.1)
 
@@ -314,7 +312,7 @@ install-cli: cli ## install the commands, their manual pages and their completio
 	$(Q)$(PLACE) file 755 $(CLI)/amqp-lock-admin "$(BINDIR)/amqp-lock-admin"
 	$(Q)for page in $(MAN_PAGES); do $(PLACE) file 644 $$page "$(MANDIR)/man1/$${page##*/}" || exit; done
 	$(Q)for command in amqp-lock amqp-lock-admin; do \
-	  $(PLACE) file 644 src/cli/completion.bash "$(COMPLETIONDIR)/$$command" || exit; done
+	  $(PLACE) file 644 src/cli/common/completion.bash "$(COMPLETIONDIR)/$$command" || exit; done
 
 # ---- running ----
 
@@ -531,7 +529,7 @@ endif
 # ---- checks and upkeep ----
 
 ROCKSPECS := amqp-locks-scm-1.rockspec db-locks/db-locks-scm-1.rockspec
-C_FILES := $(wildcard src/*.h src/*/*.[ch] src/core/*/*.[ch] examples/*/*.c tools/fuzz/*.[ch] tools/prove/*.c)
+C_FILES := $(wildcard src/*.h src/*/*.[ch] src/*/*/*.[ch] examples/*/*.c tools/fuzz/*.[ch] tools/prove/*.c)
 LUACHECKED := $(wildcard lua db-locks spec tools examples) .busted
 COMPILERS := gcc $(if $(shell command -v clang),clang)
 

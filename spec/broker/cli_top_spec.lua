@@ -389,9 +389,8 @@ describe("amqp-lock-admin top refuses", function()
 
   it("to run where it was built without libcurl, and says so", function()
     local program = command.place() .. "/without"
-    local objects = process.objects "src/cli/admin_[!h]*.c src/cli/arguments.c src/cli/broker.c src/cli/exits.c \z
-      src/cli/report.c src/cli/descriptors.c src/core/*/*.c src/transport/*.c"
-    process.shell("sh", "-c", ("${CC:-cc} -D_GNU_SOURCE -Isrc -pthread -o '%s' src/cli/admin_http_none.c %s -ljansson "
+    local objects = process.objects "src/cli/admin/[!h]*.c src/cli/common/*.c src/core/*/*.c src/transport/*.c"
+    process.shell("sh", "-c", ("${CC:-cc} -D_GNU_SOURCE -Isrc -pthread -o '%s' src/cli/admin/http_none.c %s -ljansson "
       .. "$(pkg-config --libs librabbitmq libssl libcrypto)"):format(program, objects))
     assert.matches("built without libcurl", command.ends({ program = program }, 70, "top"))
   end)

@@ -12,7 +12,7 @@ local AMQP_LOCK, AMQP_LOCK_ADMIN = command.DIRECTORY .. "/amqp-lock", command.DI
 -- Returns the words that complete the last word of a command line, sorted.
 local function offered_of(program, ...)
   local words = process.shell("bash", "--norc", "-c", [[
-    . src/cli/completion.bash
+    . src/cli/common/completion.bash
     COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
     entry=$(complete -p "${1##*/}") entry=${entry#complete -F }
     "${entry% *}" "$1" "${!#}" "${COMP_WORDS[COMP_CWORD - 1]}"

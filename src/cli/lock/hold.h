@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * --hold: no command. Holds the lock until a signal comes, or the lock is lost, or the input ends. An input that cannot
+ * tell when it ends, such as the /dev/null of a background job, is not looked at. */
+#ifndef CLI_LOCK_HOLD_H
+#define CLI_LOCK_HOLD_H
+
+#include "cli/lock/held.h"
+#include "cli/lock/news.h"
+#include "cli/lock/run.h"
+#include "cli/lock/signals.h"
+
+/* Ends the program with status 64 if its input has ended already: the lock would be released as soon as it is held. */
+void cli_hold_check_input(const cli_options *options);
+
+/* Prints "held TICKET", and "revoked" and "lost CODE: REASON" when that happens, each as one line on standard output. With
+ * --notify the input is not looked at. A signal that ends it is the outcome's. */
+cli_outcome cli_hold(al_session *session, const cli_held *held, const cli_options *options,
+                     const cli_signals *signals, cli_news *news);
+
+#endif
