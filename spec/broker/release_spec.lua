@@ -46,7 +46,7 @@ describe("make release", function()
       "src", "debian", place .. "/tree")
     process.shell("cp", "-R", "spec/support", place .. "/tree/spec")
     process.shell("cp", "-R", "docs/man", place .. "/tree/docs")
-    process.shell("cp", "-R", "tools/release", place .. "/tree/tools")
+    process.shell("cp", "-R", "tools/release", "tools/release.mk", place .. "/tree/tools")
     run "git init -q && git config user.name Somebody && git config user.email somebody@example.org"
     run "git config commit.gpgSign false && git config tag.gpgSign false && git config core.autocrlf false"
     run(("sed -i '0,/^## /s/^## .*/## %s, 2026-12-01/' CHANGELOG.md"):format(version))

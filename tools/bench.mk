@@ -1,0 +1,15 @@
+# SPDX-FileCopyrightText: the amqp-locks authors
+# SPDX-License-Identifier: MIT
+#
+# What locks cost. The Lua modules here are for comparison: only the bench finds them.
+
+BENCH_MODULES := $(patsubst tools/bench/%.c,$(BUILD)/bench/%.so,$(wildcard tools/bench/*.c))
+WITH_BENCH = $(WITH_ENV) LUA_CPATH="$(CURDIR)/$(BUILD)/bench/?.so;$$LUA_CPATH"
+
+$(BUILD)/bench/%.so: tools/bench/%.c Makefile tools/bench.mk | $(READY)
+	$(BUILDING)
+	$(Q)$(CC) $(ALL_CFLAGS) -fvisibility=default -shared $(LDFLAGS) $$($(PKG_CONFIG) --cflags $(LUA_PACKAGE) $(PACKAGES)) \
+	  -o $@ $< $$($(PKG_CONFIG) --libs $(PACKAGES))
+
+bench: prepare build build-for-nginx cli $(BENCH_MODULES) ## benchmarks: ratios, budgets, comparison with other locks; or BENCH=file
+	@$(WITH_BENCH) spec/support/broker with tools/bench/run $(or $(BENCH),tools/bench/*.lua)
