@@ -43,7 +43,8 @@ else ifneq ($(SANITIZE),)
   SANITIZER_PRELOAD := libasan.so
 endif
 # -fno-lto: the archives join all objects into one object and hide symbols in it, which needs machine code.
-ALL_CFLAGS := $(CFLAGS) -fno-lto -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR),-Werror) -fvisibility=hidden -fPIC -pthread \
+# Without .git, as in a tarball, of which packages are made, the code does not assert.
+ALL_CFLAGS := $(if $(wildcard .git),,-DNDEBUG) $(CFLAGS) -fno-lto -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR),-Werror) -fvisibility=hidden -fPIC -pthread \
 	-D_GNU_SOURCE -Isrc $(CPPFLAGS) $(SANITIZER) $(if $(SANITIZE),-fno-omit-frame-pointer)
 
 # Groups of packages (arguments of spec/support/prepare), and the goals that need them. A goal that is in no list is a

@@ -131,7 +131,7 @@ build = {
         "src/lua/settings.c",
         -- end: sources
       },
-      defines = { "_GNU_SOURCE", "AL_HIDDEN" },
+      defines = { "_GNU_SOURCE", "AL_HIDDEN", "NDEBUG" },
       incdirs = { "src", "$(RABBITMQ_INCDIR)", "$(OPENSSL_INCDIR)" },
       libdirs = { "$(RABBITMQ_LIBDIR)", "$(OPENSSL_LIBDIR)" },
       libraries = { "rabbitmq", "ssl", "crypto", "pthread" },

@@ -33,7 +33,7 @@ static void squat_event(void *owner, al_channel *channel, const al_event *event)
   if (event->kind == AL_EVENT_METHOD) {
     al_channel_give(channel);
     if (squatter->is_ours)
-      squatter->op->step(squatter->op);
+      al_op_step(squatter->op);
     else
       al_op_fail(
           squatter->op, AL_SQUATTED,
@@ -42,7 +42,7 @@ static void squat_event(void *owner, al_channel *channel, const al_event *event)
   } else if (event->kind == AL_EVENT_DOWN) {
     al_op_fail_link(squatter->op, channel->link);
   } else {
-    squatter->op->step(squatter->op);
+    al_op_step(squatter->op);
   }
 }
 

@@ -85,7 +85,7 @@ static void bell_told(al_consumer *consumer, al_consumer_news news, const al_eve
       break;
   }
   if (bell->has_left && al_bell_is_out(bell)) free(bell);
-  if (op) op->step(op);
+  if (op) al_op_step(op);
 }
 
 /* ---- coming and going ------------------------------------------------------------------------------------------- */

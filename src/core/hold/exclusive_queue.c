@@ -2,6 +2,7 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "core/hold/exclusive_queue.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -345,7 +346,23 @@ static void exclusive_free(al_claim *claim) {
   free(claim);
 }
 
-static const al_claim_kind exclusive_kind = {.release = exclusive_release,
+static const al_move moves[] = {
+    {AL_CLAIM_CLAIMING, AL_CLAIM_HELD}, /* the broker has sent all replies of AL_REPLY_CLAIM */
+    {AL_CLAIM_CLAIMING,
+     AL_CLAIM_RELEASING}, /* it reports a consumer of the door's bolt (contended), or a release */
+    {AL_CLAIM_CLAIMING, AL_CLAIM_UNDOING},  /* it closes the channel (code says why) */
+    {AL_CLAIM_HELD, AL_CLAIM_RELEASING},    /* a release */
+    {AL_CLAIM_HELD, AL_CLAIM_UNDOING},      /* it closes the channel: lost */
+    {AL_CLAIM_RELEASING, AL_CLAIM_UNDOING}, /* it closes the channel, and our queue may exist */
+    /* CLAIMING: it closes the channel because of the declare of the bolt or of the queue, so nothing was made (code says
+     * why). HELD: it sends basic.cancel of our consumer, as the queue was deleted, or a check finds that the queue is not
+     * ours: lost. RELEASING: it has sent delete-ok of the queue and cancel-ok of the bolt, or closes the channel because
+     * the queue does not exist. UNDOING: undo.h. Any: the connection is lost */
+    {AL_ANY, AL_CLAIM_GONE},
+    AL_MOVES_END};
+
+static const al_claim_kind exclusive_kind = {.moves = moves,
+                                             .release = exclusive_release,
                                              .confirm = exclusive_confirm,
                                              .sweep = exclusive_sweep,
                                              .down = exclusive_down,
@@ -384,6 +401,7 @@ static al_exclusive *exclusive_new(al_session *session, const al_exclusive_plan 
 
 al_exclusive *al_exclusive_begin(al_op *op, const al_exclusive_plan *plan) {
   al_session *session = op->session;
+  assert(!al_names_find(session, plan->queue));
   al_exclusive *own = exclusive_new(session, plan);
   if (!own) {
     al_op_fail(op, AL_NO_MEMORY, "claiming \"%s\"", plan->queue);

@@ -20,28 +20,7 @@
  * that the next holder has declared under the same name, be refused, and take it away by that. A reader has no bolt
  * of its own. It declares the bolt of the door passively: if the bolt has a consumer, a writer has shut it.
  *
- *   state        what the broker, or the caller, does                 next
- *   ---------    --------------------------------------------------   ---------------------------------------------
- *   CLAIMING     the broker has sent all replies of AL_REPLY_CLAIM    HELD
- *                it closes the channel because of the declare of      GONE, as nothing was made  (code says why);
- *                the bolt or of the queue                             CLAIMING without the bolt, if that is denied
- *                it closes the channel because of another request     UNDOING                    (code says why)
- *                it reports a consumer of the door's bolt             RELEASING                  (contended)
- *                the caller releases                                  RELEASING
- *   HELD         the broker sends basic.cancel of our consumer:       GONE, lost
- *                the queue was deleted
- *                it closes the channel                                UNDOING, lost
- *                it sends basic.cancel of the bolt's consumer         HELD; a passive declare of the queue follows: if
- *                                                                     the queue is not ours, that closes the channel
- *                the caller releases                                  RELEASING
- *   RELEASING    the broker has sent delete-ok of the queue,          GONE; the channel returns to the pool (it is
- *                cancel-ok of the bolt, and basic.cancel of our       closed instead if the broker cancelled the
- *                consumer                                             bolt's consumer)
- *                it closes the channel: the queue does not exist      GONE; with the channel goes what was left
- *                it closes the channel for another reason             UNDOING
- *   UNDOING      the queue is deleted on another channel, as only     GONE
- *                the broker knows whether it was made (undo.h)
- *   any          the connection is lost                               GONE, lost if it was HELD
+ * `moves` in exclusive_queue.c has its states.
  *
  * Messages in the queue are told apart by their type. AL_TYPE_REVOKE asks for the claim back: it is noted, and
  * changes no state, because nobody takes a claim away from its holder. AL_TYPE_TOKEN wakes a caller that waits while

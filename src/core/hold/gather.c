@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/backoff.h"
+#include "core/base/moves.h"
 #include "core/hold/lock.h"
 #include "core/hold/retry.h"
 #include "core/session/session.h"
@@ -27,6 +28,18 @@ typedef struct gather {
   al_op *census;     /* asks how many there are; NULL */
   int64_t census_at; /* when to ask next */
 } gather;
+
+static const al_move moves[] = {{ENTERING, TAKING},     /* it has the gate */
+                                {TAKING, TAKING},       /* it has one more */
+                                {TAKING, LEAVING},      /* it has all */
+                                {LEAVING, VERIFYING},   /* one of them is not certain */
+                                {VERIFYING, VERIFYING}, /* one more */
+                                AL_MOVES_END};
+
+static void go(gather *self, gather_phase phase) {
+  al_move_check(moves, self->phase, phase);
+  self->phase = phase;
+}
 
 static void awaiting(al_op *op);
 static void advancing(al_op *op);
@@ -134,7 +147,7 @@ static bool are_certain(gather *self) {
     al_lock *lock = op->locks[i];
     al_code code = al_lock_held(lock, op->session->now);
     if (code == AL_OK) continue;
-    self->phase = VERIFYING;
+    go(self, VERIFYING);
     if (code == AL_SUSPECT)
       await(self, al_lock_verify(lock));
     else
@@ -145,7 +158,7 @@ static bool are_certain(gather *self) {
 }
 
 static void leave_gate(gather *self) {
-  self->phase = LEAVING;
+  go(self, LEAVING);
   self->op.step = busy;
   await(self, al_lock_give_back(self->gate));
 }
@@ -153,7 +166,7 @@ static void leave_gate(gather *self) {
 static void go_on(gather *self) {
   al_op *op = &self->op;
   if (op->locks_count < self->count) {
-    self->phase = TAKING;
+    go(self, TAKING);
     begin_inner(self, self->kind->take);
   } else if (self->gate) {
     leave_gate(self);

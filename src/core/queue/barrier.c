@@ -35,7 +35,7 @@ static void barrier_event(void *owner, al_channel *channel, const al_event *even
   }
   if (!barrier->is_lost) al_channel_give(channel);
   al_op_answered(barrier->op);
-  barrier->op->step(barrier->op);
+  al_op_step(barrier->op);
 }
 
 void al_barrier_begin(al_barrier *barrier, al_op *op, al_probing probing, const char *name) {

@@ -5,8 +5,28 @@
 #include <string.h>
 
 #include "core/base/field.h"
+#include "core/base/moves.h"
 #include "core/session/session.h"
 #include "core/wire/link.h"
+
+static const al_move moves[] = {
+    {AL_CONSUMER_OUT, AL_CONSUMER_SUBSCRIBING},        /* al_consumer_subscribe */
+    {AL_CONSUMER_SUBSCRIBING, AL_CONSUMER_WAITING},    /* consume-ok: SUBSCRIBED is notified */
+    {AL_CONSUMER_SUBSCRIBING, AL_CONSUMER_HAS},        /* a message, and then consume-ok: RECEIVED */
+    {AL_CONSUMER_WAITING, AL_CONSUMER_HAS},            /* a message: RECEIVED */
+    {AL_CONSUMER_WAITING, AL_CONSUMER_CANCELLING},     /* al_consumer_cancel: cancel */
+    {AL_CONSUMER_HAS, AL_CONSUMER_SUBSCRIBING},        /* al_consumer_discard: cancel, ack, consume */
+    {AL_CONSUMER_SUBSCRIBING, AL_CONSUMER_CANCELLING}, /* al_consumer_return: closes the channel */
+    {AL_CONSUMER_HAS, AL_CONSUMER_CANCELLING},         /* al_consumer_return: cancel, nack, a question */
+    /* CANCELLING, the last answer: ENDED. Not CANCELLING, the queue went: CANCELLED. The broker closes the channel:
+     * CLOSED. The link goes down: DOWN. al_consumer_cancel, which closes the channel, or writes cancel and nack */
+    {AL_ANY, AL_CONSUMER_OUT},
+    AL_MOVES_END};
+
+static void go(al_consumer *consumer, al_consumer_state state) {
+  al_move_check(moves, consumer->state, state);
+  consumer->state = state;
+}
 
 void al_consumer_init(al_consumer *consumer, const al_consumer_kind *kind, al_session *session, void *owner,
                       const char *queue, int priority) {
@@ -37,7 +57,7 @@ static void consume(al_consumer *consumer) {
   amqp_basic_consume_t consume = {.queue = amqp_cstring_bytes(consumer->queue),
                                   .consumer_tag = amqp_cstring_bytes(consumer->tag),
                                   .arguments = {.num_entries = count, .entries = entries}};
-  consumer->state = AL_CONSUMER_SUBSCRIBING;
+  go(consumer, AL_CONSUMER_SUBSCRIBING);
   consumer->delivery = 0;
   consumer->since = consumer->session->now;
   consumer->is_asking = consumer->had = consumer->returns = false;
@@ -73,7 +93,7 @@ static void tell(al_consumer *consumer, al_consumer_news news, const al_event *e
 static void leave_channel(al_consumer *consumer) {
   consumer->had = consumer->state == AL_CONSUMER_HAS;
   consumer->channel = NULL;
-  consumer->state = AL_CONSUMER_OUT;
+  go(consumer, AL_CONSUMER_OUT);
 }
 
 /* An unacknowledged delivery stays on its channel after its queue was deleted. So the channel is closed. */
@@ -92,7 +112,7 @@ static void quit(al_consumer *consumer) {
 static void arrived(al_consumer *consumer, const al_event *event) {
   if (consumer->state != AL_CONSUMER_SUBSCRIBING) return;
   bool has = consumer->delivery != 0;
-  consumer->state = has ? AL_CONSUMER_HAS : AL_CONSUMER_WAITING;
+  go(consumer, has ? AL_CONSUMER_HAS : AL_CONSUMER_WAITING);
   tell(consumer, has ? AL_CONSUMER_RECEIVED : AL_CONSUMER_SUBSCRIBED, event);
 }
 
@@ -149,7 +169,7 @@ static void message_arrived(al_consumer *consumer, const al_event *event) {
     consumer->delivery = content->delivery_tag;
     if (consumer->kind->took) consumer->kind->took(consumer, content);
     if (consumer->state != AL_CONSUMER_WAITING) return; /* notified when consume-ok has come */
-    consumer->state = AL_CONSUMER_HAS;
+    go(consumer, AL_CONSUMER_HAS);
     tell(consumer, AL_CONSUMER_RECEIVED, event);
   }
 }
@@ -222,7 +242,7 @@ void al_consumer_cancel(al_consumer *consumer) {
     quit(consumer);
   } else if (consumer->state == AL_CONSUMER_WAITING) {
     cancel(consumer);
-    consumer->state = AL_CONSUMER_CANCELLING;
+    go(consumer, AL_CONSUMER_CANCELLING);
   }
 }
 
@@ -231,12 +251,12 @@ void al_consumer_return(al_consumer *consumer) {
   consumer->returns = true;
   if (quits_by_closing(consumer)) {
     al_channel_leave(consumer->channel);
-    consumer->state = AL_CONSUMER_CANCELLING;
+    go(consumer, AL_CONSUMER_CANCELLING);
   } else if (consumer->state == AL_CONSUMER_HAS) {
     cancel_and_go(consumer);
     give_back(consumer, consumer->delivery);
     al_channel_ping(consumer->channel);
-    consumer->state = AL_CONSUMER_CANCELLING;
+    go(consumer, AL_CONSUMER_CANCELLING);
   } else {
     al_consumer_cancel(consumer);
   }

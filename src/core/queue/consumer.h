@@ -9,28 +9,7 @@
  * If this process dies, the broker gives the message to the next consumer. If the queue is deleted, with the message,
  * the broker cancels the consumer, and the consumer's owner is notified.
  *
- *   state         what happens                                      next                              notified of
- *   -----------   -----------------------------------------------   -------------------------------   -----------
- *   OUT           al_consumer_subscribe                             SUBSCRIBING
- *   SUBSCRIBING   declare-ok, for a declare of `prepare`            SUBSCRIBING                       PREPARED
- *                 consume-ok                                        WAITING                           SUBSCRIBED
- *                 a message, and then consume-ok                    HAS                               RECEIVED
- *                 al_consumer_cancel: closes the channel            OUT
- *   WAITING       a message                                         HAS                               RECEIVED
- *                 al_consumer_ask, and no message was ready         WAITING                           EMPTY
- *                 al_consumer_cancel: cancel                        CANCELLING
- *                 the same, if its kind closes: closes the channel  OUT
- *   HAS           al_consumer_discard: cancel, ack, consume         SUBSCRIBING
- *                 al_consumer_cancel: cancel, nack                  OUT, channel back in the pool
- *                 the same, if its kind closes: closes the channel  OUT
- *   CANCELLING    a message that was under way: nack                CANCELLING
- *                 the last answer, mostly cancel-ok                 OUT, channel back in the pool     ENDED
- *                 after al_consumer_return: the channel is closed   OUT                               ENDED
- *   all others    the broker cancels: closes the channel            OUT                               CANCELLED
- *   any           the broker closes the channel                     OUT                               CLOSED
- *                 the link goes down                                OUT                               DOWN
- *
- * ("all others" are all states but CANCELLING: there an answer follows all the same.)
+ * `moves` in consumer.c has its states. It is notified of each change by `told`.
  *
  * basic.cancel is never written before consume-ok was read, because RabbitMQ 3.10 then closes the connection. A
  * consumer that is cancelled before consume-ok closes its channel instead, and the broker requeues what was delivered
@@ -53,6 +32,14 @@
 #include "core/wire/channel.h"
 
 typedef struct al_consumer al_consumer;
+
+typedef enum al_consumer_state {
+  AL_CONSUMER_OUT,
+  AL_CONSUMER_SUBSCRIBING,
+  AL_CONSUMER_WAITING,
+  AL_CONSUMER_HAS,
+  AL_CONSUMER_CANCELLING
+} al_consumer_state;
 
 typedef enum al_consumer_news {
   AL_CONSUMER_PREPARED, /* the event answers a declare that `prepare` wrote before the consume */
@@ -91,13 +78,7 @@ struct al_consumer {
   int priority;
   int64_t
       waiting_since; /* seconds since the epoch, shown in the broker's tools; 0: its owner does not wait */
-  enum {
-    AL_CONSUMER_OUT,
-    AL_CONSUMER_SUBSCRIBING,
-    AL_CONSUMER_WAITING,
-    AL_CONSUMER_HAS,
-    AL_CONSUMER_CANCELLING
-  } state;
+  al_consumer_state state;
   al_channel *channel;
   char tag[AL_TICKET_SIZE]; /* consumer tag: never used twice */
   uint64_t delivery;        /* delivery tag of the message; 0: there is none */

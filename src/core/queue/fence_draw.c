@@ -98,7 +98,7 @@ static void draw_event(void *owner, al_channel *channel, const al_event *event) 
   if (event->kind == AL_EVENT_CLOSED) was_refused(draw, event);
   if (event->kind == AL_EVENT_DOWN) went_down(draw, channel->link);
   /* when the whole connection went down, all operations are stepped afterwards */
-  if (!draw->op->done && event->kind != AL_EVENT_DOWN) draw->op->step(draw->op);
+  if (!draw->op->done && event->kind != AL_EVENT_DOWN) al_op_step(draw->op);
 }
 
 /* ---- asking ----------------------------------------------------------------------------------------------------- */

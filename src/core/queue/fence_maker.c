@@ -42,7 +42,7 @@ static void maker_event(void *owner, al_channel *channel, const al_event *event)
   if (event->kind == AL_EVENT_CLOSED || event->kind == AL_EVENT_DOWN) maker->channel = NULL;
   if (event->kind == AL_EVENT_DOWN) return; /* all operations are stepped afterwards */
   if (maker->next) maker->next(maker, event);
-  if (!maker->op->done) maker->op->step(maker->op);
+  if (!maker->op->done) al_op_step(maker->op);
 }
 
 /* A channel of the maker's connection. NULL: the operation has failed. */

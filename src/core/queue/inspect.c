@@ -36,7 +36,7 @@ static void inspect_event(void *owner, al_channel *channel, const al_event *even
   } else {
     inspect->exists = inspect->is_down = !al_event_is_absent(event);
   }
-  inspect->op->step(inspect->op);
+  al_op_step(inspect->op);
 }
 
 void al_inspect_begin(al_inspect *inspect, al_op *op, const char *queue) {

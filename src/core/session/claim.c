@@ -2,6 +2,7 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "core/session/claim.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 #include "core/session/session.h"
@@ -36,6 +37,7 @@ void al_claim_deny(al_claim *claim, const char *why) {
 
 void al_claim_enter(al_claim *claim, al_claim_state state) {
   bool held = state == AL_CLAIM_HELD;
+  al_move_check(claim->kind->moves, claim->state, state);
   if (held != claim->is_pulsed) claim->session->holder.pulses += held ? 1 : -1;
   claim->is_pulsed = held;
   claim->state = state;
@@ -86,7 +88,7 @@ void al_claim_revoke(al_claim *claim) {
 void al_claim_notify(al_claim *claim) {
   for (al_op *op = claim->session->ops, *next; op; op = next) {
     next = op->next;
-    if (!op->done && (op->claim == claim || op->watches_claims)) op->step(op);
+    if (!op->done && (op->claim == claim || op->watches_claims)) al_op_step(op);
   }
 }
 
@@ -106,6 +108,7 @@ void al_claim_undo(al_claim *claim, al_op *op) {
 }
 
 int al_claim_confirm(al_claim *claim) {
+  assert(claim->state == AL_CLAIM_HELD);
   if (!claim->kind->confirm(claim)) return 0;
   return ++claim->asked;
 }

@@ -15,6 +15,7 @@
 #ifndef AL_CORE_SESSION_CLAIM_H
 #define AL_CORE_SESSION_CLAIM_H
 
+#include "core/base/moves.h"
 #include "core/session/op.h"
 
 typedef enum al_claim_state {
@@ -26,6 +27,7 @@ typedef enum al_claim_state {
 } al_claim_state;
 
 typedef struct al_claim_kind {
+  const al_move *moves;        /* what al_claim_enter() allows */
   void (*release)(al_claim *); /* from CLAIMING or HELD */
   /* HELD: asks the broker whether it is still held. A positive answer adds one to `confirmed`. Returns false if it
    * cannot ask. */

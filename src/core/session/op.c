@@ -2,6 +2,7 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "core/session/op.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,10 +26,15 @@ static void unlist(al_op *op) {
   if (*at) *at = op->next;
 }
 
+void al_op_step(al_op *op) {
+  assert(!op->done);
+  op->step(op);
+}
+
 void al_ops_step(al_session *session) {
   for (al_op *op = session->ops, *next; op; op = next) {
     next = op->next; /* a step may take its own operation off the list, or end the next one */
-    if (!op->done) op->step(op);
+    if (!op->done) al_op_step(op);
   }
 }
 
@@ -70,7 +76,7 @@ al_op *al_op_start(al_op *op, void (*step)(al_op *), int64_t deadline) {
 void al_op_next(al_op *op, void (*step)(al_op *)) {
   op->step = step;
   op->wake = AL_NEVER;
-  step(op);
+  al_op_step(op);
 }
 
 bool al_op_is_woken(const al_op *op) { return op->wake == AL_NEVER; }
@@ -121,7 +127,7 @@ static void done(al_op *op, al_code code) {
     end(op);
   if (op->is_acquire && !op->is_inner && code != AL_OK) op->session->counts.failed[code]++;
   if (op->outer)
-    op->outer->step(op->outer);
+    al_op_step(op->outer);
   else if (code != AL_OK)
     al_session_unnote(op->session, op->told);
 }
@@ -250,7 +256,7 @@ void al_op_tick(al_op *op, int64_t now) {
                (double)op->session->settings.timeout / (double)AL_SECOND);
   } else if (now >= op->wake) {
     op->wake = AL_NEVER;
-    op->step(op);
+    al_op_step(op);
   }
 }
 

@@ -88,6 +88,9 @@ al_op *al_op_new(al_session *session, size_t size);
  * was closed or this process is a child. Returns `op`. */
 al_op *al_op_start(al_op *op, void (*step)(al_op *), int64_t deadline);
 
+/* Calls the step. An operation that is done takes none. */
+void al_op_step(al_op *op);
+
 /* Goes to another state, and calls its step at once: what it waits for may have happened already. */
 void al_op_next(al_op *op, void (*step)(al_op *));
 

@@ -26,7 +26,7 @@ static void answer(al_probes *batch, size_t index, al_answer answer, const char 
   if (--batch->pending > 0) return;
   passive_done(batch);
   set_published(batch, false);
-  batch->op->step(batch->op);
+  al_op_step(batch->op);
 }
 
 bool al_probes_undecided(al_probes *batch, size_t index) {

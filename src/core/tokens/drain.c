@@ -2,10 +2,12 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "core/tokens/drain.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/base/field.h"
+#include "core/base/moves.h"
 #include "core/queue/inspect.h"
 #include "core/session/probe.h"
 #include "core/session/session.h"
@@ -19,6 +21,24 @@
 
 /* The time for acknowledgements to reach their queue. No answer tells that they have; see drain.h. */
 #define ARRIVAL (100 * AL_MILLISECOND)
+
+static const al_move moves[] = {
+    {AL_DRAIN_OUT, AL_DRAIN_SUBSCRIBING},      /* begin: qos, consume */
+    {AL_DRAIN_SUBSCRIBING, AL_DRAIN_DRAINING}, /* consume-ok; a check begins */
+    {AL_DRAIN_DRAINING, AL_DRAIN_SUBSCRIBING}, /* go on: qos, consume from another queue */
+    {AL_DRAIN_DRAINING,
+     AL_DRAIN_LEAVING}, /* acknowledge, or return: cancel, ack or nack of all it has, qos */
+    {AL_DRAIN_LEAVING, AL_DRAIN_LINGERING}, /* qos-ok: the broker's channel has acknowledged */
+    {AL_DRAIN_LEAVING, AL_DRAIN_OUT},       /* the same, if nothing was acknowledged */
+    {AL_DRAIN_LINGERING, AL_DRAIN_OUT},     /* a tenth of a second; until then what comes late goes back */
+    {AL_ANY,
+     AL_DRAIN_OUT}, /* closed or cancelled by the broker, link down: the operation has failed. Or a drop */
+    AL_MOVES_END};
+
+static void go(al_drain *drain, al_drain_state state) {
+  al_move_check(moves, drain->state, state);
+  drain->state = state;
+}
 
 /* ---- what is sent ----------------------------------------------------------------------------------------------- */
 
@@ -74,7 +94,7 @@ static void look(al_drain *drain) {
 
 static void out(al_drain *drain) {
   drain->channel = NULL;
-  drain->state = AL_DRAIN_OUT;
+  go(drain, AL_DRAIN_OUT);
 }
 
 static void fail(al_drain *drain, al_code code, const char *queue, const char *text) {
@@ -108,7 +128,7 @@ static void linger(al_drain *drain) {
     return;
   }
   if (drain->came_late) give_back(drain);
-  drain->state = AL_DRAIN_LINGERING;
+  go(drain, AL_DRAIN_LINGERING);
   drain->ends_at = drain->op->session->now + ARRIVAL;
 }
 
@@ -123,7 +143,7 @@ static void qos_answered(al_drain *drain) {
     return;
   }
   al_op_answered(drain->op);
-  drain->op->step(drain->op);
+  al_op_step(drain->op);
 }
 
 static void cancelled(al_drain *drain, const char *queue) {
@@ -139,7 +159,7 @@ static void method_arrived(al_drain *drain, const al_event *event) {
   const amqp_basic_cancel_t *notice = event->decoded;
   const amqp_queue_declare_ok_t *declared = event->decoded;
   if (event->method == AMQP_BASIC_CONSUME_OK_METHOD && drain->state == AL_DRAIN_SUBSCRIBING) {
-    drain->state = AL_DRAIN_DRAINING;
+    go(drain, AL_DRAIN_DRAINING);
     look(drain);
   } else if (event->method == AMQP_QUEUE_DECLARE_OK_METHOD && drain->look == AL_DRAIN_LOOKS &&
              drain->state == AL_DRAIN_DRAINING) {
@@ -187,7 +207,7 @@ static void message_arrived(al_drain *drain, const al_content *content) {
   }
   if (number > 0) al_fence_links_see(drain->op->session->fence_links, drain->queue, number);
   if (drain->look == AL_DRAIN_RESTS) drain->op->wake = AL_NEVER;
-  drain->op->step(drain->op);
+  al_op_step(drain->op);
 }
 
 /* LOST: the messages taken from the queue are lost. The broker closes the channel on its own, or answers a check
@@ -229,7 +249,7 @@ static void collector_event(void *owner, al_channel *channel, const al_event *ev
 
 static void arrive(al_drain *drain, const char *queue) {
   drain->queue = queue;
-  drain->state = AL_DRAIN_SUBSCRIBING;
+  go(drain, AL_DRAIN_SUBSCRIBING);
   al_session_ticket(drain->op->session, drain->tag);
   al_op_ask(drain->op);
   settle(drain);
@@ -246,6 +266,7 @@ void al_drain_begin(al_drain *drain, al_op *op, const char *queue, int room) {
 }
 
 void al_drain_go_on(al_drain *drain, const char *queue) {
+  assert(al_drain_is_full(drain) && !drain->sifts);
   drain->queue_before = drain->queue;
   memcpy(drain->tag_before, drain->tag, sizeof drain->tag);
   drain->count = 0;
@@ -282,7 +303,7 @@ void al_drain_rest(al_drain *drain, int64_t until) {
 }
 
 static void leave(al_drain *drain) {
-  drain->state = AL_DRAIN_LEAVING;
+  go(drain, AL_DRAIN_LEAVING);
   drain->look = AL_DRAIN_RESTS;
   al_op_ask(drain->op);
   settle(drain);

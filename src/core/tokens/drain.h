@@ -6,19 +6,7 @@
  * queue. It is a consumer with the highest priority, on a channel of its own. While it has room, the broker serves
  * no other consumer. Clients that already hold a message of the queue keep it.
  *
- *   state        what happens                                                 next
- *   ----------   ----------------------------------------------------------   -------------------------------------------
- *   OUT          begin: qos, consume                                          SUBSCRIBING
- *   SUBSCRIBING  consume-ok                                                   DRAINING, a check begins
- *   DRAINING     go on: qos, consume from another queue                       SUBSCRIBING
- *                acknowledge: cancel, ack of all it has, qos                  LEAVING
- *                return: cancel, nack of all it has, qos                      LEAVING
- *   LEAVING      qos-ok: the broker's channel has done it                     LINGERING; or OUT, the channel closed,
- *                                                                             if nothing was acknowledged
- *   LINGERING    a message that came late: nack                               LINGERING
- *                a tenth of a second                                          OUT, the channel closed
- *   any          closed or cancelled by the broker, link down                 OUT, the operation has failed
- *                drop                                                         OUT, its messages go back
+ * `moves` in drain.c has its states.
  *
  * The drain cancels its consumer before it acknowledges: otherwise the broker would deliver the next message to
  * it. It never cancels before it has read consume-ok.
@@ -41,10 +29,18 @@
 
 #define AL_DRAIN_MOST 65535 /* the largest prefetch count */
 
+typedef enum al_drain_state {
+  AL_DRAIN_OUT,
+  AL_DRAIN_SUBSCRIBING,
+  AL_DRAIN_DRAINING,
+  AL_DRAIN_LEAVING,
+  AL_DRAIN_LINGERING
+} al_drain_state;
+
 typedef struct al_drain {
   al_op *op;
   const char *queue, *queue_before; /* `queue_before` is NULL before al_drain_go_on() */
-  enum { AL_DRAIN_OUT, AL_DRAIN_SUBSCRIBING, AL_DRAIN_DRAINING, AL_DRAIN_LEAVING, AL_DRAIN_LINGERING } state;
+  al_drain_state state;
   al_channel *channel;
   char tag[AL_TICKET_SIZE]; /* the consumer's */
   char tag_before[AL_TICKET_SIZE];

@@ -206,9 +206,24 @@ static void permit_gone(al_claim *claim) { al_check_drop(&((al_permit *)claim)->
 
 static void permit_free(al_claim *claim) { free(claim); }
 
+static const al_move moves[] = {
+    {AL_CLAIM_CLAIMING, AL_CLAIM_HELD}, /* a message */
+    {AL_CLAIM_CLAIMING,
+     AL_CLAIM_RELEASING}, /* a release behind consume-ok: cancel; a message on its way goes back */
+    {AL_CLAIM_HELD,
+     AL_CLAIM_RELEASING}, /* a release of a quorum permit, or by al_claim_undo: awaits the answer */
+    /* CLAIMING: the consume is refused (code says why), or a release before consume-ok closes the channel. HELD: a
+     * release, by cancel and nack in one go, or by closing the channel. RELEASING: the last answer. Any: the queue, the
+     * channel or the link ends: lost, if it was HELD */
+    {AL_ANY, AL_CLAIM_GONE},
+    AL_MOVES_END};
+
 al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source source, bool counts_first) {
-  static const al_claim_kind kind = {
-      .release = permit_release, .confirm = permit_confirm, .gone = permit_gone, .free = permit_free};
+  static const al_claim_kind kind = {.moves = moves,
+                                     .release = permit_release,
+                                     .confirm = permit_confirm,
+                                     .gone = permit_gone,
+                                     .free = permit_free};
   static const al_consumer_kind permit_kind = {
       .prepare = prepare, .arguments = arguments, .took = took, .closes = closes, .told = permit_told};
   al_session *session = op->session;

@@ -15,21 +15,7 @@
  * basic.get is no substitute.) The permit is lost then. It is lost too when the broker closes the channel, as it
  * does if a client keeps a message for longer than the consumer timeout.
  *
- *   state        what happens                                         next
- *   ---------    --------------------------------------------------   ---------------------------------------------
- *   CLAIMING     a message                                            HELD
- *                consume refused                                      GONE        (code says why)
- *                the queue or the channel ends                        GONE, lost
- *                release, before consume-ok: the channel is closed    GONE
- *                release: cancel; a message on its way goes back      RELEASING
- *                release, as below: the channel is closed             GONE
- *   HELD         release: cancel, nack, both in one go                GONE, the channel back in the pool
- *                release, as below: the channel is closed             GONE
- *   both         al_claim_undo: as release, and an answer awaited     RELEASING
- *   HELD         the same, for each release of a quorum permit        RELEASING
- *                the queue or the channel ends                        GONE, lost
- *   RELEASING    the last answer                                      GONE, the channel back in the pool
- *   any          the link goes down                                   GONE, lost if it was HELD
+ * `moves` in permit.c has its states.
  *
  * A release has two forms. basic.cancel at a quorum queue that has lost its majority ends the connection after
  * some time, with every lock on it (541, RabbitMQ 3.10 and 4.3). Closing the channel does not. So a quorum permit

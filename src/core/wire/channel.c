@@ -2,6 +2,7 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "core/wire/channel.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,8 +121,8 @@ void al_channels_sweep(al_link *link) {
 
 void al_channel_leave(al_channel *channel) {
   amqp_channel_close_t close = {.reply_code = AMQP_REPLY_SUCCESS, .reply_text = amqp_empty_bytes};
-  channel->state = AL_CHANNEL_CLOSING;
   al_channel_call(channel, AMQP_CHANNEL_CLOSE_METHOD, &close);
+  channel->state = AL_CHANNEL_CLOSING;
 }
 
 void al_channel_close(al_channel *channel) {
@@ -130,6 +131,7 @@ void al_channel_close(al_channel *channel) {
 }
 
 void al_channel_call(al_channel *channel, amqp_method_number_t method, void *decoded) {
+  assert(channel->state == AL_CHANNEL_OPEN);
   if (channel->unanswered++ == 0) channel->asked_at = channel->link->now;
   al_link_method(channel->link, channel->number, method, decoded);
 }

@@ -31,7 +31,7 @@ void al_connection_attach(al_link *link, al_port *port, int64_t now, int64_t dea
   link->has_last_words = false;
   link->version = 0;
   link->port = port;
-  link->state = AL_LINK_GREETING;
+  al_link_enter(link, AL_LINK_GREETING);
   link->now = link->sent_at = link->heard_at = link->pulsed_at = now;
   link->answered_at = 0;
   link->deadline = deadline;
@@ -93,7 +93,7 @@ static void go_on(al_link *link) {
   describe_place(link, words);
   snprintf(link->tried_words + length, sizeof link->tried_words - length, "%s; ", words);
   part(link);
-  link->state = AL_LINK_IDLE;
+  al_link_enter(link, AL_LINK_IDLE);
   link->wanted =
       true; /* before changed(): it steps the operations, which would otherwise begin another attempt */
   link->due_at = link->now;
@@ -114,7 +114,6 @@ static void tell_of_places(al_link *link) {
 }
 
 static void link_down(al_link *link) {
-  bool was = link->state != AL_LINK_DOWN;
   link->was_open = link->state == AL_LINK_OPEN || link->state == AL_LINK_CLOSING;
   if (link->was_open) link->cluster->open--;
   if (may_go_on(link)) {
@@ -123,20 +122,20 @@ static void link_down(al_link *link) {
   }
   tell_of_places(link);
   al_link_end_attempt(link);
-  link->state = AL_LINK_DOWN;
+  al_link_enter(link, AL_LINK_DOWN);
   link->wanted = false;
   link->blocked = false;
   link->certain_until = 0;
   pause_unless_it_lasted(link);
   part(link);
   al_channels_down(link);
-  if (was) changed(link, AL_LINK_WENT_DOWN);
+  changed(link, AL_LINK_WENT_DOWN);
 }
 
 void al_connection_fail(al_link *link, al_code code, const char *why) {
   link->code = code;
   snprintf(link->why, sizeof link->why, "%s", why);
-  link->state = AL_LINK_GREETING; /* so that this end is reported like that of any other attempt */
+  al_link_enter(link, AL_LINK_GREETING); /* so that this end is reported like that of any other attempt */
   link_down(link);
 }
 
@@ -159,7 +158,7 @@ void al_connection_close(al_link *link, int64_t deadline) {
     return;
   }
   al_link_method(link, 0, AMQP_CONNECTION_CLOSE_METHOD, &close);
-  link->state = AL_LINK_CLOSING;
+  al_link_enter(link, AL_LINK_CLOSING);
   link->deadline = deadline;
 }
 

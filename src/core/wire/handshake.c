@@ -96,7 +96,7 @@ static al_code opened(al_link *link, char why[AL_MESSAGE_SIZE]) {
   if (code != AL_OK) return code;
   if (link->seen_cluster[0] != '\0')
     memcpy(link->cluster->name, link->seen_cluster, sizeof link->cluster->name);
-  link->state = AL_LINK_OPEN;
+  al_link_enter(link, AL_LINK_OPEN);
   link->cluster->open++;
   return AL_OK;
 }
@@ -119,7 +119,7 @@ static al_code started(al_link *link, const amqp_connection_start_t *start, char
   al_code code = check_cluster(link, why); /* before the password is sent */
   if (code != AL_OK) return code;
   send_start_ok(link);
-  link->state = AL_LINK_TUNING;
+  al_link_enter(link, AL_LINK_TUNING);
   return AL_OK;
 }
 
@@ -153,7 +153,7 @@ static al_code tuned(al_link *link, const amqp_connection_tune_t *tune, char why
                                  .capabilities = amqp_empty_bytes};
   al_link_method(link, 0, AMQP_CONNECTION_TUNE_OK_METHOD, &ok);
   al_link_method(link, 0, AMQP_CONNECTION_OPEN_METHOD, &open);
-  link->state = AL_LINK_OPENING;
+  al_link_enter(link, AL_LINK_OPENING);
   return AL_OK;
 }
 

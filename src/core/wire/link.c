@@ -2,8 +2,29 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "core/wire/link.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "core/base/moves.h"
+
+static const al_move moves[] = {
+    {AL_LINK_IDLE, AL_LINK_GREETING},   /* wanted, due, and attached */
+    {AL_LINK_GREETING, AL_LINK_TUNING}, /* start */
+    {AL_LINK_TUNING, AL_LINK_OPENING},  /* tune */
+    {AL_LINK_OPENING, AL_LINK_OPEN},    /* open-ok */
+    {AL_LINK_OPEN, AL_LINK_CLOSING},    /* al_connection_close */
+    {AL_LINK_GREETING, AL_LINK_IDLE},   /* these three: this place has failed, another is left */
+    {AL_LINK_TUNING, AL_LINK_IDLE},
+    {AL_LINK_OPENING, AL_LINK_IDLE},
+    {AL_ANY, AL_LINK_DOWN},
+    {AL_LINK_DOWN, AL_LINK_IDLE}, /* al_link_forget: nothing is carried over */
+    AL_MOVES_END};
+
+void al_link_enter(al_link *link, al_link_state state) {
+  al_move_check(moves, link->state, state);
+  link->state = state;
+}
 
 void al_link_init(al_link *link, const al_settings *settings, al_cluster *cluster, const char *role,
                   uint64_t *random) {
@@ -64,6 +85,7 @@ static bool is_elsewhere(const al_settings *settings, const al_link *link) {
 }
 
 bool al_link_readdress(al_link *link, const al_settings *settings, size_t count) {
+  assert(!link->port);
   al_nodes *nodes =
       al_nodes_new(settings, count, link->settings, link->is_shuffled ? &link->cluster->seed : NULL);
   if (!nodes) return false;
@@ -157,7 +179,7 @@ void al_link_put_off(al_link *link) {
 }
 
 void al_link_forget(al_link *link) {
-  if (link->state == AL_LINK_DOWN) link->state = AL_LINK_IDLE;
+  if (link->state == AL_LINK_DOWN) al_link_enter(link, AL_LINK_IDLE);
 }
 
 void al_link_send(al_link *link, const amqp_frame_t *frame) {

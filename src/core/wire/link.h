@@ -5,9 +5,7 @@
  * locks on it are certain. connection.h has the life of the connection, handshake.h its beginning, channel.h its
  * channels.
  *
- *   IDLE ─ want, attach ─> GREETING ─ start ─> TUNING ─ tune ─> OPENING ─ open-ok ─> OPEN ─ close ─> CLOSING
- *     ^                        └───────────┴────────┴──────────────┴──────────┴────────────────────────> DOWN
- *     └──────────────────────────── forget (a new connection, nothing carried over) ────────────────────────┘
+ * `moves` in link.c has its states. A new connection begins from IDLE.
  *
  * The link never opens a connection itself. An operation wants a connection (`wanted`). When the time for it has come
  * (it is due), the transport connects and attaches a port (port.h). The link does the rest.
@@ -185,6 +183,7 @@ bool al_link_is_lost(const al_link *link); /* DOWN, and al_link_forget() was not
 
 /* ---- for handshake.c and connection.c ---------------------------------------------------------------------------- */
 
+void al_link_enter(al_link *link, al_link_state state);
 bool al_link_has_places(const al_link *link); /* more than one: nodes, or addresses of its node */
 void al_link_go_on(al_link *link);            /* with the next place */
 void al_link_end_attempt(al_link *link);
