@@ -347,13 +347,12 @@ static void exclusive_free(al_claim *claim) {
 }
 
 static const al_move moves[] = {
-    {AL_CLAIM_CLAIMING, AL_CLAIM_HELD}, /* the broker has sent all replies of AL_REPLY_CLAIM */
-    {AL_CLAIM_CLAIMING,
-     AL_CLAIM_RELEASING}, /* it reports a consumer of the door's bolt (contended), or a release */
-    {AL_CLAIM_CLAIMING, AL_CLAIM_UNDOING},  /* it closes the channel (code says why) */
-    {AL_CLAIM_HELD, AL_CLAIM_RELEASING},    /* a release */
-    {AL_CLAIM_HELD, AL_CLAIM_UNDOING},      /* it closes the channel: lost */
-    {AL_CLAIM_RELEASING, AL_CLAIM_UNDOING}, /* it closes the channel, and our queue may exist */
+    {AL_CLAIM_CLAIMING, AL_CLAIM_HELD},      /* the broker has sent all replies of AL_REPLY_CLAIM */
+    {AL_CLAIM_CLAIMING, AL_CLAIM_RELEASING}, /* the door's bolt has a consumer: contended; or a release */
+    {AL_CLAIM_CLAIMING, AL_CLAIM_UNDOING},   /* it closes the channel (code says why) */
+    {AL_CLAIM_HELD, AL_CLAIM_RELEASING},     /* a release */
+    {AL_CLAIM_HELD, AL_CLAIM_UNDOING},       /* it closes the channel: lost */
+    {AL_CLAIM_RELEASING, AL_CLAIM_UNDOING},  /* it closes the channel, and our queue may exist */
     /* CLAIMING: it closes the channel because of the declare of the bolt or of the queue, so nothing was made (code says
      * why). HELD: it sends basic.cancel of our consumer, as the queue was deleted, or a check finds that the queue is not
      * ours: lost. RELEASING: it has sent delete-ok of the queue and cancel-ok of the bolt, or closes the channel because

@@ -26,13 +26,11 @@ static const al_move moves[] = {
     {AL_DRAIN_OUT, AL_DRAIN_SUBSCRIBING},      /* begin: qos, consume */
     {AL_DRAIN_SUBSCRIBING, AL_DRAIN_DRAINING}, /* consume-ok; a check begins */
     {AL_DRAIN_DRAINING, AL_DRAIN_SUBSCRIBING}, /* go on: qos, consume from another queue */
-    {AL_DRAIN_DRAINING,
-     AL_DRAIN_LEAVING}, /* acknowledge, or return: cancel, ack or nack of all it has, qos */
-    {AL_DRAIN_LEAVING, AL_DRAIN_LINGERING}, /* qos-ok: the broker's channel has acknowledged */
-    {AL_DRAIN_LEAVING, AL_DRAIN_OUT},       /* the same, if nothing was acknowledged */
-    {AL_DRAIN_LINGERING, AL_DRAIN_OUT},     /* a tenth of a second; until then what comes late goes back */
-    {AL_ANY,
-     AL_DRAIN_OUT}, /* closed or cancelled by the broker, link down: the operation has failed. Or a drop */
+    {AL_DRAIN_DRAINING, AL_DRAIN_LEAVING},     /* cancel, ack or nack of all it has, qos */
+    {AL_DRAIN_LEAVING, AL_DRAIN_LINGERING},    /* qos-ok: the broker's channel has acknowledged */
+    /* LEAVING: the same, if nothing was acknowledged. LINGERING, after a tenth of a second. Any: closed or cancelled by
+     * the broker, link down: the operation has failed. Or a drop */
+    {AL_ANY, AL_DRAIN_OUT},
     AL_MOVES_END};
 
 static void go(al_drain *drain, al_drain_state state) {

@@ -207,11 +207,9 @@ static void permit_gone(al_claim *claim) { al_check_drop(&((al_permit *)claim)->
 static void permit_free(al_claim *claim) { free(claim); }
 
 static const al_move moves[] = {
-    {AL_CLAIM_CLAIMING, AL_CLAIM_HELD}, /* a message */
-    {AL_CLAIM_CLAIMING,
-     AL_CLAIM_RELEASING}, /* a release behind consume-ok: cancel; a message on its way goes back */
-    {AL_CLAIM_HELD,
-     AL_CLAIM_RELEASING}, /* a release of a quorum permit, or by al_claim_undo: awaits the answer */
+    {AL_CLAIM_CLAIMING, AL_CLAIM_HELD},      /* a message */
+    {AL_CLAIM_CLAIMING, AL_CLAIM_RELEASING}, /* a release behind consume-ok: cancel */
+    {AL_CLAIM_HELD, AL_CLAIM_RELEASING},     /* a release of a quorum permit, or by al_claim_undo */
     /* CLAIMING: the consume is refused (code says why), or a release before consume-ok closes the channel. HELD: a
      * release, by cancel and nack in one go, or by closing the channel. RELEASING: the last answer. Any: the queue, the
      * channel or the link ends: lost, if it was HELD */
