@@ -48,8 +48,8 @@
  *
  * Terms. A slot of a semaphore has two queues: A exists as long as the slot, and B exists while the slot is held. To
  * search is to ask the broker which slots are free. A doorbell is a queue of messages that each wake one waiter. A
- * lock is revoked when an administrator asks its holder to release it; the holder keeps it until it does. Words in
- * quotation marks, such as "Acquiring a Lock", are section names of the specification that this library follows. */
+ * lock is revoked when an administrator asks its holder to release it; the holder keeps it until it does.
+ * Citations such as docs/specification.md, 2.3, name the section that tells what an algorithm does, and why. */
 #ifndef AMQPLOCKS_H
 #define AMQPLOCKS_H
 
@@ -352,11 +352,11 @@ al_slot al_op_slot(const al_op *op, size_t slot);
  * released. */
 void al_op_drop(al_op *op);
 
-/* ---- the persistent semaphore, for those who lock ("Lock Clients") ---------------------------------------------- */
+/* ---- the persistent semaphore, for those who lock (docs/specification.md, 2) ------------------------------------ */
 
 /* The order in which slots are searched. */
 typedef enum al_strategy {
-  AL_ASCENDING, /* from slot 1 upwards; the specification's own */
+  AL_ASCENDING, /* from slot 1 upwards; as in docs/specification.md, 2.3 */
   AL_RANDOM,    /* from a random slot */
   AL_LAST       /* from a slot that this session held before */
 } al_strategy;
@@ -439,7 +439,7 @@ typedef struct al_acquire_options {
 /* Sets: wait for ever, not fair, priority 0, not patient, poll 5 s, one. */
 void al_acquire_options_init(al_acquire_options *options);
 
-/* "Acquiring a Lock". `options` NULL: as al_acquire_options_init() sets them. al_op_lock() then returns the lock.
+/* docs/specification.md, 2.3. `options` NULL: as al_acquire_options_init() sets them. al_op_lock() returns the lock.
  * Fails with AL_TIMEOUT, AL_BUSY (timeout 0), AL_CONTENDED (timeout 0), AL_DEADLOCK, AL_NOT_FOUND, AL_REFUSED,
  * AL_UNREACHABLE, AL_UNAVAILABLE, AL_BLOCKED, AL_SQUATTED, AL_LIMIT, AL_CLOSED. However it fails, nothing stays
  * claimed. */
@@ -611,14 +611,14 @@ const char *al_lock_reason(const al_lock *lock); /* why the lock was lost; "" if
  * no I/O, as al_lock_held(). */
 bool al_lock_revoked(const al_lock *lock);
 
-/* "Verifying a Held Lock". Asks the broker whether the lock is still held: queue B is still ours, and queue A still
+/* docs/specification.md, 2.4. Asks the broker whether the lock is still held: queue B is still ours, and queue A still
  * exists. Of a permit: its queue still exists, and no notice of its loss came before the broker's answer. If an
  * answer comes so late that it proves nothing, the broker is asked again, within another timeout of the session.
  * Fails with AL_LOST, AL_REMOVED (the lock is still held, and should be released), AL_NOT_HELD, AL_UNREACHABLE,
  * AL_LIMIT. */
 al_op *al_lock_verify(al_lock *lock);
 
-/* "Relinquishing a Lock". Deletes queue B and waits for the answer. Fails with AL_NOT_HELD (also if it is called
+/* docs/specification.md, 2.5. Deletes queue B and waits for the answer. Fails with AL_NOT_HELD (also if it is called
  * twice), AL_LOST, AL_UNREACHABLE (no answer in time: the lock is released as soon as the broker reads the request).
  * A fast mutex, or a permit of a classic queue, is given back without an answer: the operation is done at once. Returns
  * NULL if there is no memory; the lock is released all the same, but there is no operation to tell when. */
@@ -627,12 +627,12 @@ al_op *al_lock_release(al_lock *lock);
 /* Gives the lock back. If it is still held, it is released, without waiting for the answer. */
 void al_lock_drop(al_lock *lock);
 
-/* ---- the persistent semaphore, for those who administer ("Lock Administration") -------------------------------- */
+/* ---- the persistent semaphore, for those who administer (docs/specification.md, 8) ------------------------------ */
 
 typedef struct al_admin_options {
   bool quorum;     /* the queues A are created as quorum queues; otherwise as classic queues */
   int overshoot;   /* delete strays (slots behind a gap in the row) in this many places past the last slot */
-  bool ascending;  /* delete from the lowest slot upwards ("Swiss Cheese Semaphores") */
+  bool ascending;  /* delete from the lowest slot upwards (docs/specification.md, 8.3) */
   int64_t timeout; /* nanoseconds; for the whole action, waiting for another administrator included */
   int64_t wait; /* nanoseconds; after a removal, to wait for holders of the removed slots; 0: do not wait */
   bool revoke;  /* after a removal, and while waiting for holders: ask the holders to release */
@@ -681,7 +681,7 @@ al_op *al_admin_forget_fence(al_session *session, const char *name);
 al_op *al_admin_slots(al_session *session, const char *name, const al_admin_options *options);
 al_op *al_admin_status(al_session *session, const char *name, const al_admin_options *options);
 
-/* "Waiting on Lock Holders". The operation is done when none of the `count` slots is held. `slots` is copied. With
+/* docs/specification.md, 8.5. The operation is done when none of the `count` slots is held. `slots` is copied. With
  * `revoke`, the holders are asked to release at every check. */
 al_op *al_admin_wait_released(al_session *session, const char *name, const int *slots, size_t count,
                               const al_admin_options *options);

@@ -30,7 +30,7 @@ local schema = {
 ---@field fenced? boolean create, resize and repair: first see that the fence, from which fencing tokens are drawn, is
 ---  there and works (false)
 ---@field fence? boolean destroy, in its own options only: delete the fence, too (false)
----@field ascending? boolean delete from the lowest slot upwards (false; "Swiss Cheese Semaphores")
+---@field ascending? boolean delete from the lowest slot upwards (false; docs/specification.md, 8.3)
 
 ---@class amqplocks.Admin
 ---@field name string
@@ -49,8 +49,8 @@ local function administer(self, action, opts, slots)
   return begin(self, "administer", action, self.name, options.merge(self._options, opts), slots)
 end
 
---- "Creating the Semaphore". With `fenced = true` it also makes the fence, unless there is one, before the first slot:
--- then clients of the semaphore need no permission to make it. The same holds for resize.
+--- Creates the semaphore (docs/specification.md, 8.2). With `fenced = true` it also makes the fence, unless there is
+-- one, before the first slot: then clients of the semaphore need no permission to make it. The same holds for resize.
 ---@param slots integer at least 1
 ---@param opts? amqplocks.AdminOptions
 ---@return integer|nil slots, string? message, amqplocks.Code? code "exists", "conflict", "timeout", "refused", "lost",
@@ -58,16 +58,16 @@ end
 ---  with `fenced` also "blocked" (an alarm, and there is no fence yet), "unavailable", and nothing is changed
 function Admin:create(slots, opts) return administer(self, "create", opts, options.slots(slots, 1, "create")) end
 
---- "Adding Slots".
+--- Adds slots (docs/specification.md, 8.2).
 ---@param slots integer how many more, at least 1
 ---@param opts? amqplocks.AdminOptions
 ---@return integer|nil slots, string? message, amqplocks.Code? code the new number; "not_found", "conflict", …
 function Admin:add(slots, opts) return administer(self, "add", opts, options.slots(slots, 1, "add")) end
 
---- "Removing Slots", down to none. Holders keep their locks. With `revoke = true` the holders are asked once to
--- release; with `wait`, too, they are asked again until they have released. The slots are removed even if that ends
--- with "timeout", "blocked" (a holder could not be asked because of an alarm) or "refused" (no permission to publish).
--- The same holds for resize and destroy.
+--- Removes slots, down to none (docs/specification.md, 8.3). Holders keep their locks. With `revoke = true` they are
+-- asked once to release; with `wait`, too, they are asked until they have released. The slots are removed even if that
+-- ends with "timeout", "blocked" (a holder could not be asked because of an alarm) or "refused" (no permission to
+-- publish). The same holds for resize and destroy.
 --
 --     assert(admin:remove(2, { revoke = true, wait = 60 }))
 ---@param slots integer how many fewer, at least 1
@@ -82,10 +82,10 @@ function Admin:remove(slots, opts) return administer(self, "remove", opts, optio
 ---@return integer|nil slots, string? message, amqplocks.Code? code
 function Admin:resize(slots, opts) return administer(self, "resize", opts, options.slots(slots, 0, "resize")) end
 
---- "Destroying the Semaphore", including strays. The fence, from which fencing tokens are drawn, is kept unless
--- `fence = true`: a semaphore of this name that is created later goes on with larger tokens. Without the fence its
--- tokens begin with the time in microseconds, and are larger only if the clocks of all machines agree; see
--- mutex:forget_fence.
+--- Deletes the semaphore, including strays (docs/specification.md, 8.3). The fence, from which fencing tokens are
+-- drawn, is kept unless `fence = true`: a semaphore of this name that is created later goes on with larger tokens.
+-- Without the fence its tokens begin with the time in microseconds, and are larger only if the clocks of all machines
+-- agree; see mutex:forget_fence.
 ---@param opts? amqplocks.AdminOptions
 ---@return true|nil, string? message, amqplocks.Code? code "not_found" (a fence is deleted all the same), …
 function Admin:destroy(opts)
@@ -104,7 +104,7 @@ end
 ---@return integer|nil slots, string? message, amqplocks.Code? code "not_found", …
 function Admin:repair(opts) return administer(self, "repair", opts) end
 
---- "Determining the Maximum Number of Slots".
+--- Counts the slots (docs/specification.md, 2.2).
 ---@param opts? amqplocks.AdminOptions
 ---@return integer|nil slots, string? message, amqplocks.Code? code 0 if there is no semaphore; "conflict" (one is
 ---  missing), …
@@ -115,8 +115,8 @@ function Admin:slots(opts) return administer(self, "slots", opts) end
 ---@return { exists: boolean, held: boolean }[]|nil, string? message, amqplocks.Code? code
 function Admin:status(opts) return administer(self, "status", opts) end
 
---- "Waiting on Lock Holders": waits until none of these slots is held. With `revoke = true` every check asks the
--- holders to release.
+--- Waits until none of these slots is held (docs/specification.md, 8.5). With `revoke = true` every check asks
+-- the holders to release.
 ---@param slots integer[]
 ---@param opts? amqplocks.AdminOptions
 ---@return true|nil, string? message, amqplocks.Code? code "timeout" (the message names the slots still held), …

@@ -128,13 +128,13 @@ function Connection:events() return "r" end -- luacheck: no self
 ---@return number|nil seconds nil: no call is needed, as the thread serves the connection, or it holds no locks
 function Connection:timeout() return self._session:timeout() end
 
---- A semaphore that an administrator has created ("Lock Clients"). Does not ask the broker.
+--- A semaphore that an administrator has created (docs/specification.md, 2). Does not ask the broker.
 ---@param name string up to 230 bytes of UTF-8, no control characters, not starting with "amq."
 ---@param opts? amqplocks.SemaphoreOptions
 ---@return amqplocks.Semaphore
 function Connection:semaphore(name, opts) return semaphore.new(self, options.name(name, "semaphore"), opts) end
 
---- The administration of a semaphore ("Lock Administration"). Does not ask the broker.
+--- The administration of a semaphore (docs/specification.md, 8). Does not ask the broker.
 ---@param name string
 ---@param opts? amqplocks.AdminOptions defaults for each of its calls
 ---@return amqplocks.Admin

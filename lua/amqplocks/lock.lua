@@ -66,7 +66,7 @@ end
 
 local ROUNDS = 3
 
---- Asks the broker whether the lock is held ("Verifying a Held Lock"). It takes one round trip, or some more if an
+--- Asks the broker whether the lock is held (docs/specification.md, 2.4). It takes one round trip, or some more if an
 -- answer is so late that it proves nothing. It also asks again if this coroutine gets the answer late, after others.
 ---@return true|nil, string? message, amqplocks.Code? code "lost", "removed" (still held: release it), "not_held",
 ---  "unreachable", "suspect" (late each time)
@@ -81,7 +81,7 @@ function Lock:verify()
   return nil, message, code
 end
 
---- Releases the lock ("Relinquishing a Lock") and waits for the broker's confirmation. If the lock is found lost,
+--- Releases the lock (docs/specification.md, 2.5) and waits for the broker's confirmation. If the lock is found lost,
 -- conn:on_lost's function is called before this returns, unless the loss was reported before. If a call of that
 -- function yields in another coroutine, this returns first, and the function is called after that call has returned.
 ---@return true|nil, string? message, amqplocks.Code? code "not_held" (the second time), "lost", "unreachable"

@@ -23,7 +23,7 @@ local metatable = { __index = Semaphore, __name = "amqplocks.semaphore" }
 
 function metatable.__tostring(self) return ('amqplocks.semaphore ("%s")'):format(self.name) end
 
---- Takes a free slot, without waiting for one ("Acquiring a Lock").
+--- Takes a free slot, without waiting for one (docs/specification.md, 2.3).
 ---@param opts? {} there are none: any option raises an error
 ---@return amqplocks.Lock|nil, string? message, amqplocks.Code? code "busy", "contended", "not_found", "refused",
 ---  "unreachable", "unavailable", "blocked", "squatted", "limit", "closed", "lost" or "suspect" (before the caller

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- "Lock Administration": the actions of an administrator, seen through a connection without this library. Faults are in
+-- docs/specification.md, 8: the actions of an administrator, seen through a raw connection. Faults are in
 -- admin_bad_days_spec.
 local facts = require "spec.broker.facts.scene"
 local process = require "spec.support.process"
@@ -225,7 +225,7 @@ describe("an administrator", function ()
     assert.equal(45, admin:slots())
   end)
 
-  -- "Waiting on Lock Holders". The holder is another process that hears every look at its queue, lets go after a few,
+  -- docs/specification.md, 8.5. The holder is another process that hears every look at its queue, lets go after a few,
   -- and never while the slot exists: a client that does not wait finds it holding still.
   describe("removes slots that are held", function ()
     before_each(function () assert.equal(3, admin:create(3)) end)

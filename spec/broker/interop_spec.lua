@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The queues are the interface: software that shares only the specification with this library (pika, in
+-- The queues are the interface: software that shares only docs/specification.md with this library (pika, in
 -- spec/support/foreign.py) locks and administers beside it.
 local client = require "spec.support.client"
 local python = require "spec.support.python"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # SPDX-FileCopyrightText: the amqp-locks authors
-"""A client that is not ours (pika), which takes slots of semaphores by the seven steps of the specification, and mutexes,
-until the end of its standard input; it keeps a journal as all do (see journal.lua).
+"""A client that is not ours (pika), which takes slots of semaphores by the steps of docs/specification.md, 2.3, and
+mutexes, until the end of its standard input; it keeps a journal as all do (see journal.lua).
 
     foreigner.py JOURNAL NAME URL POOLS SEED
 

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Links between the documents resolve, each error code has its section in docs/troubleshooting.md, and permissions that
--- are in two documents are the same in both.
+-- Links between the documents resolve, error codes have sections in docs/troubleshooting.md and citations of comments
+-- in docs/specification.md, and permissions that are in two documents are the same in both.
 local process = require "spec.support.process"
 
 local function read(path)
@@ -80,6 +80,19 @@ describe("the documents", function()
       for _, link in ipairs(text and links(text) or {}) do table.insert(found, trouble(document, text, link)) end
     end
     assert.equal("", table.concat(found, "\n"))
+    assert.is_true(count > 20)
+  end)
+
+  it("have the sections of docs/specification.md that comments cite", function()
+    local sections, missing, count = {}, {}, 0
+    for number in prose(read "docs/specification.md"):gmatch "\n#+ ([%d.]*%d)" do sections[number] = true end
+    for path in process.shell("grep", "-rl", "docs/specification", "src", "lua"):gmatch "[^\n]+" do
+      for words in read(path):gsub("\n[ *-]*", " "):gmatch "docs/specification(...........)" do
+        count = count + 1
+        if not sections[words:match "^%.md, ([%d.]*%d)"] then table.insert(missing, path .. words) end
+      end
+    end
+    assert.same({}, missing)
     assert.is_true(count > 20)
   end)
 

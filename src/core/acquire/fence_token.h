@@ -6,8 +6,7 @@
  * (queue/fence_maker.h). An administrator draws a number to see that the fence is there, and works.
  *
  * An acquire holds the lock's queue B by then, and asks afterwards whether B is still its own. Only that makes the
- * numbers grow in the order of the holders: each number is drawn after its B was declared, and before B was seen to be
- * held; so it was drawn before the next holder could declare B. */
+ * numbers grow in the order of the holders (docs/specification.md, 7). */
 #ifndef AL_CORE_ACQUIRE_FENCE_TOKEN_H
 #define AL_CORE_ACQUIRE_FENCE_TOKEN_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The administration of a semaphore ("Lock Administration" in the specification).
+ * The administration of a semaphore (docs/specification.md, 8).
  *
  *  wanting_links ─> taking_mutex ─> passing_barrier ─> counting ─> checking ─> deleting ─> finding_bell ─> declaring
  *                                                       │ not to be done             nothing │               │

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The administration mutex ("Administration Mutex" in the specification): mutual exclusion of the administrators
- * of one semaphore. It is a claim on the exclusive queue `N-admin` or `N-tokenadmin`, held for the length of one
- * change. An administrator that finds the mutex taken retries with exponential backoff until the deadline of its
- * operation. */
+ * The administration mutex (docs/specification.md, 8.1): mutual exclusion of the administrators of one semaphore. It is
+ * a claim on the exclusive queue `N-admin` or `N-tokenadmin`, held for the length of one change. An administrator that
+ * finds the mutex taken retries with exponential backoff until the deadline of its operation. */
 #ifndef AL_CORE_ADMIN_ADMIN_MUTEX_H
 #define AL_CORE_ADMIN_ADMIN_MUTEX_H
 

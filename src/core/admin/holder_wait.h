@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Waiting until nobody holds any of some slots ("Waiting on Lock Holders" in the specification). The holder of
- * slot i is the client whose exclusive queue N-i-B exists. So the operation asks repeatedly which B queues exist,
- * with exponential backoff.
+ * Waiting until nobody holds any of some slots (docs/specification.md, 8.5). The holder of slot i is the client whose
+ * exclusive queue N-i-B exists. So the operation asks repeatedly which B queues exist, with exponential backoff.
  *
  * The answer *absent* decides here, so it must be certain. When all B queues are absent, the operation passes a
  * barrier (core/queue/barrier.h), which brings the view of the broker's node up to date, and asks once more. Some

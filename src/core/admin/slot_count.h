@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Counting the slots of a semaphore ("Determining the Maximum Number of Slots" in the specification). Slot i
- * exists if its queue A[i], named N-i-A, exists. The slots that exist from 1 on without a gap are the row: its
- * length is the count.
+ * Counting the slots of a semaphore (docs/specification.md, 2.2). Slot i exists if its queue A[i], named N-i-A, exists.
+ * The slots that exist from 1 on without a gap are the row: its length is the count.
  *
  * The queues A[1], A[2], … are asked for in windows of slots; each window is twice as wide as the one before, up
  * to a limit. The first absent slot ends the row. The count continues until a whole window behind that slot is

@@ -3,16 +3,11 @@
  *
  * The bolt: a second queue that keeps the holder of an exclusive queue alone where RabbitMQ itself does not.
  *
- * The fault that needs it: before 4.3, a RabbitMQ queue that ends removes whatever queue is registered under its
- * name, even if that is by now the queue of another client. A client that dies while its declare is under way leaves
- * such a queue: it starts, finds that its owner is dead, and ends at once. That may be after the next holder has
- * declared its queue. The next holder is then robbed: its queue exists for nobody but itself, and another client can
- * declare a second queue of the same name. Each of these queues does the same to the next one when it ends.
- *
- * The cure: on such a broker a claim on queue Q also consumes, exclusively, from the queue Q-bolt. This is called
- * shutting the bolt. Q-bolt belongs to no connection and exists before and after the claim. Its own process knows who
- * consumes from it. A client that must not enter while somebody holds Q, and claims no Q of its own (a reader), asks
- * how many consumers the bolt has.
+ * Before 4.3 a holder can be robbed (docs/specification.md, 9.2): its queue exists for nobody but itself, and another
+ * client can declare a second queue of the same name. On such a broker a claim on queue Q also consumes, exclusively,
+ * from the queue Q-bolt. This is called shutting the bolt. Q-bolt belongs to no connection and exists before and after
+ * the claim. A client that must not enter while somebody holds Q, and claims no Q of its own (a reader), asks how many
+ * consumers the bolt has.
  *
  * Only probes are ever published to a bolt; they mean nothing to its consumer. The queue expires after ten seconds
  * without use: a program that locks many things once leaves as many bolts for that time. Where a bolt may not be

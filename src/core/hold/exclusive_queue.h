@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The claim on one exclusive queue, from its first declare until it is certainly gone.
+ * The claim on one exclusive queue, from its first declare until it is certainly gone (docs/specification.md, 1.4).
  *
  * The queue is declared exclusive and auto-delete, and consumed, on a channel of its own. For this reason closing
  * that channel releases it, basic.cancel tells when anybody deletes it, and an administrator can leave a message in

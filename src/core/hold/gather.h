@@ -2,7 +2,7 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * A gather: an operation that acquires several slots or permits of one semaphore, or none (al_acquire_options.count). It
- * does so by other operations, one after the other:
+ * does so by other operations, one after the other (docs/specification.md, 2.6):
  *
  *   entering the gate ──> taking, `count` times ──> leaving the gate ──> verifying those that are not certain ──> done
  *

@@ -190,7 +190,7 @@ static void is_unconfirmed(al_op *op, const al_lock *lock) {
              lock->claim->why);
 }
 
-/* "Relinquishing a Lock": delete B, and know that it is gone. */
+/* Delete B, and know that it is gone (docs/specification.md, 2.5). */
 static void releasing(al_op *op) {
   const al_lock *lock = ((lock_op *)op)->lock;
   const al_claim *claim = lock->claim;
@@ -240,7 +240,7 @@ void al_lock_let_go(al_lock *lock) {
   let_go(lock);
 }
 
-/* "Verifying a Held Lock". B is asked for on the lock's own channel: only the loss of B can close that. A is asked
+/* docs/specification.md, 2.4. B is asked for on the lock's own channel: only the loss of B can close that. A is asked
  * for elsewhere: the 404 of a missing A would release the lock under its holder. */
 static void slot_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
   const al_lock *lock = context;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The true mutex: one exclusive queue, which exists while somebody holds the mutex, and only then. */
+ * The true mutex: one exclusive queue, which exists while somebody holds the mutex, and only then
+ * (docs/specification.md, 3). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

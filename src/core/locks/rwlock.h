@@ -10,11 +10,10 @@
  *   reader   writes: its queue, bound      then checks: does the door exist?           if so it steps back
  *   writer   writes: the door              then checks: is a queue bound by the key?   if so it waits, the door shut
  *
- * Each writes before it checks, and neither reads anything older than its own write. So if a reader and a writer come
- * at the same time, at least one sees the other. The reader checks on the channel on which it wrote
- * (exclusive_queue.h). The writer publishes to amq.direct with the flag mandatory: if the message is returned, there
- * is no reader. One message does for any number of readers. The writer may publish through another node of the broker,
- * whose view lags; therefore it writes something through that node before (barrier.h).
+ * So one of them sees the other if they come at the same time (docs/specification.md, 4.1). The reader checks on the
+ * channel on which it wrote (exclusive_queue.h). The writer publishes to amq.direct with the flag mandatory: if the
+ * message is returned, there is no reader. One message does for any number of readers. The writer may publish through
+ * another node of the broker, whose view lags; therefore it writes something through that node before (barrier.h).
  *
  * A client that leaves tells those that it may have kept out. A writer rings the bell N-rwbell (bell.h), where
  * readers and writers wait until the door opens. A reader, also one that stepped back, sends a message to the door,

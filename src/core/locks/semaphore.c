@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The semaphore as its clients see it: the specification's "Lock Clients", "Acquiring a Lock", in its seven steps.
- * Steps 1 to 4, the search for a slot that exists and is free, are in slot_search.h. Steps 5 to 7 are a claim
- * (exclusive_queue.h). */
+ * The semaphore as its clients see it (docs/specification.md, 2.3). Steps 1 and 2, the search for a slot that exists
+ * and is free, are in slot_search.h. Steps 3 and 4 are a claim (exclusive_queue.h), and a lost race (race.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The search for a slot of a semaphore that exists and is free: steps 1 to 4 of "Acquiring a Lock". Slot i exists if
+ * The search for a slot of a semaphore that exists and is free: docs/specification.md, 2.3. Slot i exists if
  * the queue A[i] (N-i-A) exists; it is held if the queue B[i] (N-i-B) exists. The slots in a row from 1 are the
  * semaphore: the first one that is absent ends the row.
  *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Asks whether queues exist ("Determining Queue Existence" in the specification).
+ * Asks whether queues exist (docs/specification.md, 1.3).
  *
  * A question is a mandatory publish to the default exchange, on the prober, with confirms on:
  *   the queue is absent                          the message is returned, and then acknowledged

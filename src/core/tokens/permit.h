@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The claim on one permit. A permit is a message, any message, in the queue N.semaphore. The holder consumes it
- * and never acknowledges it, so the broker gives it to no other client. When the process of the holder dies, or
- * its channel or connection ends, the broker gives the permit to the next consumer.
+ * The claim on one permit (docs/specification.md, 5): a message, any message, of the queue N.semaphore, which the
+ * holder consumes and never acknowledges. When the process of the holder dies, or its channel or connection ends, the
+ * broker gives the permit to the next consumer.
  *
- * A fast mutex is claimed in the same way, from its queue N-fastmutex. There the message is called the token, and it
- * decides nothing: only one of the consumers of that queue is active (x-single-active-consumer), and the broker gives
- * tokens to no other. So a token too many lets nobody in. The client that consumes declares the queue, in the same
- * write; whichever client comes first makes it.
+ * A fast mutex is claimed in the same way, from its queue N-fastmutex, whose message is called the token
+ * (docs/specification.md, 6). The client that consumes declares the queue, in the same write; whichever client comes
+ * first makes it.
  *
  * The consumer stays registered while the permit is held. The broker notifies only registered consumers when the
  * queue is deleted or goes down with its node, and after that another client may get the same permit. (So

@@ -6,8 +6,8 @@
  * messages there are. So a second queue, `N.semaphore-count`, has a mark, which is a message too, for each permit
  * that should exist. Only administrators take marks. The number of marks is the count of the semaphore.
  *
- * There are never more permits than marks, also if an administrator dies in the middle of its work: marks are
- * published before permits, and removed together with permits or after them. */
+ * There are never more permits than marks (docs/specification.md, 8.7): marks are published before permits, and removed
+ * together with permits or after them. */
 #ifndef AL_CORE_TOKENS_TOKEN_QUEUES_H
 #define AL_CORE_TOKENS_TOKEN_QUEUES_H
 

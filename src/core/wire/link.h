@@ -21,7 +21,7 @@
  *   certain   a broker drops a client that was silent for two heartbeats, and not sooner. An answered request proves
  *             that the client was not silent when it sent the request. So until two heartbeats after the sending of
  *             the latest answered request, the broker does not take what is held on this connection because of
- *             silence. See al_link_certain_until(). (docs/guarantees.md has the events that no clock can cover.)
+ *             silence (docs/specification.md, 9.1). See al_link_certain_until().
  *   pulse     a request that changes nothing, sent twice a heartbeat while locks are held (heartbeat.h)
  *   pump      one turn of reading, checking times and writing: al_connection_pump() */
 #ifndef AL_CORE_WIRE_LINK_H
