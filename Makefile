@@ -151,7 +151,7 @@ $(BUILD)/objects/%.o: src/%.c Makefile | $(READY)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) $$($(PKG_CONFIG) --cflags $(LUA_PACKAGE) $(PACKAGES)) -MMD -MP -c -o $@ $< || $(LOOK)
 
--include $(OBJECTS:.o=.d)
+-include $(wildcard $(BUILD)/objects/*/*.d $(BUILD)/objects/*/*/*.d)
 
 $(SANITIZED_LUA): spec/support/preload.c Makefile | $(CORE)
 	@echo "making $@, a $(LUA) with the sanitizers in it"
@@ -213,12 +213,18 @@ lib: $(LIB)/libamqplocks.a $(LIB)/libamqplocks.so $(LIB)/amqplocks.h $(LIB)/amqp
 
 lib-lua: $(LIB)/libamqplocks-$(LUA).a $(LIB)/amqplocks-$(LUA).pc ## the module as an archive, for programs that host $(LUA)
 
-# A single object: only the symbols of amqplocks.h can collide with symbols of the program.
+# $(call ARCHIVE,option of objcopy): an archive of a single object. Only the symbols that the option leaves visible can
+# collide with symbols of the program: those of amqplocks.h, or luaopen_amqplocks alone.
+ARCHIVE = $(LD) -r -o $(BUILD)/$(@F:.a=.o) $(filter %.o,$^) && $(OBJCOPY) $(1) $(BUILD)/$(@F:.a=.o) && \
+	rm -f $@ && $(AR) rcs $@ $(BUILD)/$(@F:.a=.o)
+
 $(LIB)/libamqplocks.a: $(C_OBJECTS)
 	$(BUILDING)
-	$(Q)$(LD) -r -o $(BUILD)/libamqplocks.o $(C_OBJECTS)
-	$(Q)$(OBJCOPY) --localize-hidden $(BUILD)/libamqplocks.o
-	$(Q)rm -f $@ && $(AR) rcs $@ $(BUILD)/libamqplocks.o
+	$(Q)$(call ARCHIVE,--localize-hidden)
+
+$(LIB)/libamqplocks-$(LUA).a: $(OBJECTS) $(EMBEDDED)
+	$(BUILDING)
+	$(Q)$(call ARCHIVE,--keep-global-symbol=luaopen_amqplocks)
 
 # -Bsymbolic-functions: the library calls its own functions, also where the program has functions of the same names.
 $(LIB)/$(SHARED): $(C_OBJECTS)
@@ -232,17 +238,8 @@ $(LIB)/libamqplocks.so: $(LIB)/$(SHARED)
 $(LIB)/amqplocks.h: src/amqplocks.h
 	@mkdir -p $(@D) && cp $< $@
 
-# The archive exports one symbol: luaopen_amqplocks.
-$(LIB)/libamqplocks-$(LUA).a: $(OBJECTS) $(EMBEDDED)
-	$(BUILDING)
-	$(Q)$(LD) -r -o $(BUILD)/libamqplocks-lua.o $^
-	$(Q)$(OBJCOPY) --keep-global-symbol=luaopen_amqplocks $(BUILD)/libamqplocks-lua.o
-	$(Q)rm -f $@ && $(AR) rcs $@ $(BUILD)/libamqplocks-lua.o
-
 $(EMBEDDED): ALL_CFLAGS += -I$(BUILD)/embed
 $(EMBEDDED): $(PARTS)
-
--include $(EMBEDDED:.o=.d)
 
 # This runs each time: no date of a file tells that a Lua file was deleted.
 $(PARTS): always
@@ -302,8 +299,6 @@ $(CLI)/amqp-lock $(CLI)/amqp-lock-admin: $(if $(DYNAMIC),$(LIB)/libamqplocks.so,
 	$(Q)$(CC) $(ALL_CFLAGS) $(if $(STATIC),-static) $(LDFLAGS) -o $@ $(filter %.o,$^) $(SANITIZER_LIBS) \
 	  $(if $(DYNAMIC),-L$(LIB) -lamqplocks) \
 	  $(if $(strip $(CLI_PACKAGES)),$$($(PKG_CONFIG) $(if $(STATIC),--static) --libs $(CLI_PACKAGES)))
-
--include $(wildcard $(BUILD)/objects/cli/*/*.d)
 
 MAN_PAGES := $(wildcard docs/man/*.1)
 
