@@ -7,6 +7,7 @@
  *     prefork while_closing NAME      another thread forks just before a socket is closed
  *     prefork full NAME               no descriptor is left when it forks
  *     prefork many NAME               so many sessions that their descriptors need more than one block
+ *     prefork guard NAME              a first child keeps the connections, a second one does not
  *
  * Each takes the one slot of a semaphore, prints the number of living children and their ids, and waits until it is
  * ended. The children wait until they are ended, too. */
@@ -93,7 +94,11 @@ int main(int argc, char **argv) {
   al_session *session = connect_with(60);
   take(session, argv[2]);
   if (is_mode("full")) fill_descriptors();
-  if (children == 0) fork_child();
+  if (is_mode("guard")) {
+    al_native_keep_in_child(session);
+    fork_child();
+  }
+  if (children == 0 || is_mode("guard")) fork_child();
   puts("holds");
   for (;;) pause();
 }
