@@ -3,6 +3,7 @@
 
 -- Operations that are abandoned at each of their steps: no lock stays held, no channel stays in use, and the connection
 -- still works. The steps are those of the native driver's waits, seen through the core's own interface.
+local kinds = require "spec.support.kinds"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
@@ -144,17 +145,20 @@ it("a lock that is dropped leaves the slot to its own connection and to another 
   end
 end)
 
-it("a verify given up at each of its steps leaves the lock held", function()
-  local name, conn = stage.semaphore(1), stage.connect()
-  local lock = stage.take(conn:semaphore(name))
-  for steps = 0, MANY do
-    local operation = lock._core:verify()
-    local ended = go(conn, operation, steps)
-    operation:drop()
-    assert.is_true(lock:held() and lock:verify() and stage.held(name, 1))
-    if ended then return end
-  end
-end)
+for kind, makes in pairs(kinds.all) do
+  it("a verify given up at each of its steps leaves the lock held: " .. kind, function()
+    local name, conn = makes.name(), stage.connect()
+    local lock, rival = stage.take(makes.over(conn, name)), kinds.rival(kind, name)
+    for steps = 0, MANY do
+      local operation = lock._core:verify()
+      local ended = go(conn, operation, steps)
+      operation:drop()
+      assert.is_true(lock:held() and lock:verify())
+      stage.fails("busy", rival:try_acquire())
+      if ended then return end
+    end
+  end)
+end
 
 -- In another process, as it once was the end of it.
 it("a close that is given up releases the lock, and does no harm", function()

@@ -336,6 +336,20 @@ describe("a coroutine that is closed", function()
     assert(reader:release())
   end)
 
+  it("while it becomes a reader leaves a lock that knows what it is", function()
+    local rwlock, n, is_over = connect({}):rwlock(gate.name()), 0
+    repeat
+      local lock = assert(rwlock:write{ timeout = SECONDS })
+      n = n + 1
+      is_over = close_at(n, function() assert(lock:downgrade()) end)
+      step = function() end
+      assert.is_true(lock:verify())
+      assert.same({ select(3, lock._core:info()) }, { lock.ticket, lock.acquired_at, lock.kind })
+      assert(lock:release())
+    until is_over or n == MANY
+    assert.is_true(is_over)
+  end)
+
   for what, makes in pairs {
     ["a semaphore"] = { stage.semaphore, function(conn, name) return conn:admin(name, { timeout = 10 }) end },
     ["a token semaphore"] = { kinds.all.permit.name, function(conn, name) return conn:token_semaphore(name) end },
