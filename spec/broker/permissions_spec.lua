@@ -102,7 +102,7 @@ end)
 -- Readers of all locks of a virtual host are bound to one exchange, and the permission to read it is for all keys. The
 -- guide says so, and that locks which must not disturb each other belong in separate virtual hosts.
 operated_describe("a user who may only read one lock", function()
-  it("keeps the writers of another one out, in the same virtual host", function()
+  it("keeps the writers of another one out, in the same virtual host, and not in another", function()
     local theirs, others = client.unique "catalogue", client.unique "ledger"
     local reads = connect_as(("^%s-(reader-[0-9a-f]+|writer(-bolt)?|rwbell)$"):format(theirs),
       ("^(amq\\.default|%s-reader-[0-9a-f]+)$"):format(theirs),
@@ -115,6 +115,9 @@ operated_describe("a user who may only read one lock", function()
       routing_key = others .. "-readers" })
     assert.equal("busy", select(3, rwlock:try_write()))
     assert.equal("timeout", select(3, rwlock:write { timeout = 0.5 }))
+    local elsewhere = client.unique "vhost"
+    stage.undo(function() broker.suite:delete_vhost(elsewhere) end)
+    assert(stage.connect(broker.suite:add_vhost(elsewhere, { connections = 50 })):rwlock(others):try_write()):release()
     reads:close()
     assert(rwlock:write { timeout = 10 }):release()
   end)
