@@ -49,6 +49,13 @@ describe("a mutex that was free each time", function()
     has_it(op)
   end)
 
+  it("is looked at by a fair acquire, which joins the line first", function()
+    mutex:acquire(60, true)
+    scene.makes_bell(peer, BELL)
+    scene.looks(peer, MUTEX, "free", true)
+    peer.holder:silent()
+  end)
+
   it("and is held now is looked at: that is none of its attempts", function()
     open(nil, { max_attempts = 1 })
     wins(3)

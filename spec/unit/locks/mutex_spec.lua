@@ -58,6 +58,19 @@ describe("a mutex", function ()
     peer:failed(mutex:acquire(0), "blocked", "reads no publishers")
   end)
 
+  it("under an alarm, seen free for more than 100 ms, is had by a fair one, which cannot ring for others", function ()
+    scene.alarm(peer)
+    mutex:acquire(5, true)
+    local bell = scene.makes_bell(peer, "db-mutexbell")
+    scene.is_no_squatter(peer, MUTEX, true)
+    scene.welcome(peer, bell)
+    for _, seconds in ipairs{ 0.1, 0.008, 0.008, 0 } do
+      scene.is_no_squatter(peer, MUTEX, true)
+      peer:pass(seconds)
+    end
+    scene.claim(peer, MUTEX)
+  end)
+
   describe("that this session is letting go", function ()
     -- Released, and not gone yet. Returns the claim, the release.
     local function leaving()
@@ -79,6 +92,13 @@ describe("a mutex", function ()
         scene.is_granted(peer, MUTEX)
         assert.is_true(peer:result(op):held())
       end
+    end)
+
+    it("and that the broker says nothing about: unreachable", function ()
+      leaving()
+      local op = mutex:acquire(0)
+      peer:pass(5)
+      peer:failed(op, "unreachable", "within 5 s")
     end)
 
     it("and that may not be deleted: is not waited for, and busy", function ()

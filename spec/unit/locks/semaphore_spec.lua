@@ -91,7 +91,11 @@ describe("an acquire asks for", function ()
     { "those up to the end, and then from the first to where it began", options = { strategy = "last" },
       { 5, { 1, 2 }, takes = 3 }, { 5, { 1, 3, 4, 5 }, begins = 3, takes = 2 }, { 2, "all", begins = 2 } },
     { "those from the first where the row ends before the slot that it had last", options = { strategy = "last" },
-      { 5, { 1, 2, 3, 4 }, takes = 5 }, { 2, { 1 }, begins = 5, takes = 2 } },
+      { 5, { 1, 2, 3, 4 }, takes = 5 }, { 2, { 1 }, begins = 5, takes = 2 }, { 2, {}, begins = 2, takes = 2 } },
+    { "those that were added since", options = { strategy = "last" }, { 2, { 1 }, takes = 2 },
+      { 5, { 1, 2, 3 }, begins = 2, takes = 4 } },
+    { "those of a new semaphore from the first", options = { strategy = "last" }, { 5, { 1, 2 }, takes = 3 },
+      { 0, {}, begins = 3, fails = "not_found" }, { 5, {}, takes = 1 } },
   }
 
   for _, case in ipairs(rows) do
@@ -107,7 +111,13 @@ describe("an acquire asks for", function ()
         end
         assert.equal(step.begins or 1, asked[1])
         if step.last then assert.equal(step.last, math.max(unpack(asked))) end
-        if step.takes then has(peer, op, step.takes) else is_busy(peer, op, "images") end
+        if step.takes then
+          has(peer, op, step.takes)
+        elseif step.fails then
+          peer:failed(op, step.fails)
+        else
+          is_busy(peer, op, "images")
+        end
       end
     end)
   end

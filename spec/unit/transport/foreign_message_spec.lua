@@ -99,12 +99,19 @@ for _, way in ipairs(Peer.ways) do
       goes_on()
     end)
 
-    it("with a long header is read for the numbers behind it", function ()
+    it("with headers of every type, and a long one, is read for the numbers behind them", function ()
       peer = permits.open{ way = way }
       local op = peer:token_semaphore("images", { queue_type = "quorum" }):acquire(60)
-      local taker = permits.consumes(peer)
-      permits.deliver(peer, taker, { type = "amqplocks.permit", message_id = ("a"):rep(16), headers = {
-        a = ("y"):rep(300), ["x-amqplocks-base"] = 1000, ["x-delivery-count"] = 3 } }, true)
+      local taker, entries = permits.consumes(peer), "\1aS" .. pack(">s4", ("y"):rep(300))
+      for type, size in pairs{ V = 0, t = 1, b = 1, B = 1, s = 2, u = 2, I = 4, i = 4, f = 4, D = 5, l = 8, L = 8,
+        d = 8, T = 8, x = 4, A = 4, F = 4 } do -- the last three are empty
+        entries = entries .. "\1a" .. type .. ("\0"):rep(size)
+      end
+      entries = entries .. "\16x-amqplocks-basel" .. pack(">I8", 1000) .. "\16x-delivery-countl" .. pack(">I8", 3)
+      deliver = { channel = taker.channel, method = "basic.deliver", consumer_tag = taker.tag, delivery_tag = 1,
+        redelivered = true }
+      peer.holder:send(deliver, header(taker.channel, HEADERS + 0x0080 + TYPE,
+        pack(">s4", entries) .. "\16" .. ("a"):rep(16) .. "\16amqplocks.permit"))
       permits.welcome(peer, taker)
       assert.equal(1004, peer:result(op):fence())
     end)
