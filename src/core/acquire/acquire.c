@@ -15,6 +15,7 @@
 static void search(al_op *op);
 static void searching(al_op *op);
 static void claiming(al_op *op);
+static void claiming_boldly(al_op *op);
 static void drawing_token(al_op *op);
 static void handing_over(al_op *op);
 static void skewing(al_op *op);
@@ -22,7 +23,7 @@ static void joining(al_op *op);
 static void checking_squatters(al_op *op);
 static void waiting(al_op *op);
 
-static void claim(al_acquire *self);
+static void claim(al_acquire *self, void (*step)(al_op *));
 static void search_anew(al_op *op);
 static void found_free(al_acquire *self);
 static void found_nothing(al_acquire *self);
@@ -37,6 +38,9 @@ void al_acquire_options_init(al_acquire_options *options) {
   *options = (al_acquire_options){.timeout = AL_NEVER, .poll = 5 * AL_SECOND};
 }
 
+/* Otherwise it searches once. */
+static bool waits(const al_acquire *self) { return self->options.timeout > 0; }
+
 static al_op *begin(al_resource *resource, const al_acquire_kind *kind, size_t size,
                     const al_acquire_options *options) {
   al_acquire *self = (al_acquire *)al_op_new(resource->session, size);
@@ -47,9 +51,8 @@ static al_op *begin(al_resource *resource, const al_acquire_kind *kind, size_t s
   self->op.is_acquire = true;
   self->kind = kind;
   self->resource = resource;
-  self->waits = self->options.timeout > 0;
   self->reconnects = AL_BACKOFF_SLOT;
-  al_line_init(&self->line, &self->op, resource, &self->options, kind->makes_bell, kind->is_shared);
+  al_line_init(&self->line, &self->op, resource, &self->options, kind->line);
   al_pacing_init(&self->pacing, &self->options);
   al_race_init(&self->race, resource->max_attempts);
   self->op.stop = acquire_stop;
@@ -58,7 +61,7 @@ static al_op *begin(al_resource *resource, const al_acquire_kind *kind, size_t s
   self->op.standing = kind->standing;
   int64_t now = resource->session->now;
   return al_op_start(&self->op, search,
-                     self->waits ? al_deadline_after(now, self->options.timeout) : AL_NEVER);
+                     waits(self) ? al_deadline_after(now, self->options.timeout) : AL_NEVER);
 }
 
 static al_op *attempt(const al_retry *retry) {
@@ -81,7 +84,7 @@ al_op *al_acquire_begin(al_resource *resource, const al_acquire_kind *kind, size
 
 /* Other clients are about: neither this acquire nor the next ones of the same object are bold. */
 static void note_contest(al_acquire *self) {
-  self->is_contested = true;
+  if (self->course == AL_COURSE_QUIET) self->course = AL_COURSE_CONTESTED;
   al_boldness_note_contest(&self->resource->memory->boldness);
 }
 
@@ -91,7 +94,7 @@ static bool is_bold(al_acquire *self) {
   al_resource *resource = self->resource;
   bool is_awaited = al_resource_was_awaited(resource) || al_resource_had_waiters(resource);
   if (is_awaited || self->line.joins_first) note_contest(self);
-  bool dares = !self->is_contested && al_boldness_is_enough(&resource->memory->boldness);
+  bool dares = self->course == AL_COURSE_QUIET && al_boldness_is_enough(&resource->memory->boldness);
   return dares && self->kind->skip && self->kind->skip(self);
 }
 
@@ -106,9 +109,8 @@ static void lost_boldly(al_acquire *self) {
 static void search(al_op *op) {
   al_acquire *self = (al_acquire *)op;
   if (!al_probing_needs(op, self->resource->probing) || !al_line_begin_search(&self->line)) return;
-  self->is_bold = is_bold(self);
-  if (self->is_bold) {
-    claim(self);
+  if (is_bold(self)) {
+    claim(self, claiming_boldly);
     return;
   }
   op->step = searching;
@@ -120,8 +122,7 @@ static void search(al_op *op) {
 /* If the prober was lost meanwhile, another one will do, as it holds nothing. */
 static void search_anew(al_op *op) {
   al_acquire *self = (al_acquire *)op;
-  self->has_searched = true;
-  self->is_early = false;
+  self->course = AL_COURSE_LATER;
   al_link_forget(op->session->prober);
   al_op_next(op, search);
 }
@@ -134,7 +135,7 @@ static void wait_until(al_acquire *self, int64_t wake) {
 /* A waiter goes on without the prober, which holds nothing: the next search opens another. */
 static void lost_prober(al_acquire *self) {
   al_session *session = self->op.session;
-  if (self->waits)
+  if (waits(self))
     wait_until(self, session->now + al_backoff_next(&self->reconnects, &session->random));
   else
     al_op_fail_link(&self->op, session->prober);
@@ -160,10 +161,10 @@ static void searching(al_op *op) {
 
 /* ---- something is free ------------------------------------------------------------------------------------------ */
 
-static void claim(al_acquire *self) {
+static void claim(al_acquire *self, void (*step)(al_op *)) {
   if (!al_op_has(&self->op, &self->op.session->holder)) return;
   al_op_ask(&self->op);
-  self->op.step = claiming;
+  self->op.step = step;
   self->own = self->kind->claim(self);
 }
 
@@ -183,23 +184,25 @@ static void leave_to_others(al_acquire *self) {
   note_contest(self);
   bool is_joining = al_line_is_joining(&self->line);
   int64_t left = al_pacing_leave(&self->pacing, has_token, session->now);
-  self->is_early = is_joining && !self->has_searched && self->kind->may_claim;
+  if (self->course == AL_COURSE_CONTESTED && is_joining && self->kind->may_claim)
+    self->course = AL_COURSE_EARLY;
   if (left > 0)
     wait_until(self, session->now + left);
   else if (self->options.fair && !has_token && al_line_ring(&self->line))
     found_nothing(self); /* wakes the first in line, which may be ourselves */
   else
-    claim(self);
+    claim(self, claiming);
 }
 
 /* Claims at once in three cases: no waiter came before us; there is no time to leave it to others; or others hold the
  * lock beside us. */
 static void found_free(al_acquire *self) {
-  bool fair = self->options.fair, has_time = self->waits || fair, is_shared = self->kind->is_shared && !fair;
-  if (self->kind->makes_bell && al_line_is_joining(&self->line))
+  al_line_kind line = self->kind->line;
+  bool fair = self->options.fair, has_time = waits(self) || fair, is_shared = line == AL_LINE_SHARED && !fair;
+  if (line != AL_LINE_KEPT && al_line_is_joining(&self->line))
     await_bell(self);
   else if (al_line_is_empty(&self->line) || !has_time || is_shared)
-    claim(self);
+    claim(self, claiming);
   else
     leave_to_others(self);
 }
@@ -208,7 +211,7 @@ static void found_free(al_acquire *self) {
 
 /* The claim, while held, is told whether others wait for it. */
 static void remember(al_acquire *self) {
-  if (self->kind->makes_bell && !self->kind->is_shared) al_resource_remember(self->resource, self->own);
+  if (self->kind->line == AL_LINE_MADE) al_resource_remember(self->resource, self->own);
 }
 
 static void claiming(al_op *op) {
@@ -220,16 +223,17 @@ static void claiming(al_op *op) {
     return;
   }
   al_op_answered(op);
-  self->is_bold = false;
-  if (!self->is_contested) al_boldness_note_win(&self->resource->memory->boldness);
+  if (self->course == AL_COURSE_QUIET) al_boldness_note_win(&self->resource->memory->boldness);
   remember(self);
   al_line_note_missing(&self->line);
-  al_line_leave(&self->line, self->own, !self->waits);
+  al_line_leave(&self->line, self->own, !waits(self));
   if (self->kind->claimed)
     self->kind->claimed(self);
   else
     al_acquire_hand_over(self);
 }
+
+static void claiming_boldly(al_op *op) { claiming(op); }
 
 static void leave_claim(al_acquire *self) {
   if (self->own) al_claim_leave(&self->own->claim);
@@ -305,8 +309,7 @@ void al_acquire_missed(al_acquire *self) {
   memcpy(queue, self->own->claim.queue, sizeof queue);
   bool is_race = code == AL_CONTENDED || code == AL_REMOVED || code == AL_UNAVAILABLE || code == AL_LOST;
   bool is_down = al_link_is_lost(&op->session->holder);
-  bool was_bold = self->is_bold;
-  self->is_bold = false;
+  bool was_bold = op->step == claiming_boldly;
   note_contest(self);
   if (is_race) self->op.session->counts.contended++;
   if (is_race && !was_bold) al_race_note(&self->race, self->own);
@@ -331,7 +334,7 @@ static al_code verdict_on(const al_acquire *self) {
   const al_search_result *view = &self->view;
   bool contended = al_race_is_over(&self->race);
   bool is_own = view->mine == view->found && !self->op.session->is_shared;
-  if (self->waits && !contended && is_own) return AL_DEADLOCK;
+  if (waits(self) && !contended && is_own) return AL_DEADLOCK;
   if (contended) return AL_CONTENDED;
   return view->busy == 0 && view->state == AL_SEARCH_NONE ? AL_UNAVAILABLE : AL_BUSY;
 }
@@ -349,7 +352,7 @@ static void give_up(al_acquire *self) {
 static void wait_in_line(al_acquire *self);
 
 static void wait_or_give_up(al_acquire *self) {
-  if (self->waits && self->verdict != AL_DEADLOCK)
+  if (waits(self) && self->verdict != AL_DEADLOCK)
     wait_in_line(self);
   else
     give_up(self);
@@ -380,8 +383,8 @@ static void found_nothing(al_acquire *self) {
 /* ---- waiting ---------------------------------------------------------------------------------------------------- */
 
 bool al_acquire_may_wait(al_acquire *self) {
-  if (self->waits) al_op_waits(&self->op);
-  if (self->waits) return true;
+  if (waits(self)) al_op_waits(&self->op);
+  if (waits(self)) return true;
   self->verdict = AL_BUSY;
   give_up(self);
   return false;
@@ -426,8 +429,8 @@ static void waiting(al_op *op) {
   bool is_rung = al_pacing_is_over(&self->pacing, al_line_has_token(&self->line));
   if (al_link_is_lost(&op->session->holder))
     al_op_fail_link(op, &op->session->holder);
-  else if (is_rung && self->is_early && self->kind->may_claim(self))
-    claim(self);
+  else if (is_rung && self->course == AL_COURSE_EARLY && self->kind->may_claim(self))
+    claim(self, claiming);
   else if (al_op_is_woken(op) || is_rung || al_line_has_gone(&self->line))
     search_from_the_start(self);
 }

@@ -88,8 +88,7 @@ typedef struct al_acquire_kind {
   void (*claimed)(al_acquire *);
   void (*missed)(al_acquire *); /* another has got what we claimed, or it is gone; NULL */
   al_lock_kind lock;
-  bool makes_bell; /* waiters make the bell */
-  bool is_shared;  /* others hold the lock beside us: an acquire leaves it to nobody, and keeps no token */
+  al_line_kind line;
 
   /* the name of a queue that may be a squatter (squatter.h); its context is the al_acquire */
   al_probe_name *suspect;
@@ -98,19 +97,21 @@ typedef struct al_acquire_kind {
   void (*failure_text)(const al_acquire *, al_code code, char out[AL_ACQUIRE_WORDS]);
 } al_acquire_kind;
 
+typedef enum al_acquire_course {
+  AL_COURSE_QUIET,     /* the first search, or none, and its claim */
+  AL_COURSE_CONTESTED, /* the first search did not lead to the lock at once */
+  AL_COURSE_EARLY,     /* it found the lock free before the bell had answered */
+  AL_COURSE_LATER      /* it is over */
+} al_acquire_course;
+
 struct al_acquire {
   al_op op;
   const al_acquire_kind *kind;
   al_resource *resource;
   al_acquire_options options;
-  bool waits;            /* false: searches once */
+  al_acquire_course course;
   al_backoff reconnects; /* between searches that lost the prober */
   al_race race;
-  bool is_bold;      /* the claim under way was made without a search */
-  bool is_contested; /* the first search did not lead to the lock at once */
-  bool has_searched; /* the first search is over */
-  bool is_early;     /* the first search found the lock free before the bell had answered */
-
   al_line line;
   al_pacing pacing;
 

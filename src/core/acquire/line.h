@@ -30,25 +30,27 @@
 #include "core/hold/exclusive_queue.h"
 #include "core/session/op.h"
 
+typedef enum al_line_kind {
+  AL_LINE_KEPT, /* administrators make the bell */
+  AL_LINE_MADE, /* waiters make it */
+  AL_LINE_SHARED /* the same; others hold the lock beside us: an acquire leaves it to nobody, and keeps no token */
+} al_line_kind;
+
 typedef struct al_line {
   al_op *op;
   al_resource *resource;
-  int priority;
-  int64_t recheck;
-  bool waits, is_fair;
-  bool makes_bell; /* waiters make the bell */
-  bool is_shared;  /* others hold the lock beside us: an acquire leaves it to nobody, and keeps no token */
+  const al_acquire_options *options;
+  al_line_kind kind;
 
-  al_bell *bell;    /* NULL: not made yet, or the claim has it */
-  bool has_asked;   /* for a bell that administrators make */
-  bool joins_first; /* joins before a search, at a bell that waiters make */
-  bool was_out;     /* when the search under way began, we did not stand at the bell */
-  bool was_joining; /* at that time, the bell had not answered yet */
-  bool had_token;   /* at that time, a token was in hand */
+  al_bell *bell;            /* NULL: not made yet, or the claim has it */
+  bool has_asked;           /* for a bell that administrators make */
+  bool joins_first;         /* joins before a search, at a bell that waiters make */
+  al_consumer_state before; /* the bell's, when the search under way began */
 } al_line;
 
+/* `options` must stay where they are. */
 void al_line_init(al_line *line, al_op *op, al_resource *resource, const al_acquire_options *options,
-                  bool makes_bell, bool is_shared);
+                  al_line_kind kind);
 
 /* Makes the place in line, if there is none. False: no memory, and the operation has failed. */
 bool al_line_make(al_line *line);

@@ -14,8 +14,10 @@
 
 void al_pacing_init(al_pacing *pacing, const al_acquire_options *options) {
   int64_t poll = options->poll < POLL_MOST ? options->poll : POLL_MOST;
-  *pacing =
-      (al_pacing){.fair = options->fair, .poll = poll, .doubted_since = AL_NEVER, .wasted_at = -AT_ONCE};
+  *pacing = (al_pacing){.grace = options->fair ? FAIR_GRACE : GRACE,
+                        .poll = poll,
+                        .doubted_since = AL_NEVER,
+                        .wasted_at = -AT_ONCE};
 }
 
 static bool is_one_of_many(const al_pacing *pacing, int64_t now) { return now < pacing->wasted_at + AT_ONCE; }
@@ -27,7 +29,7 @@ static bool is_believed(const al_pacing *pacing, int64_t now) {
 
 static int64_t grace(const al_pacing *pacing, bool has_token) {
   int seen = pacing->sightings;
-  if (seen == 0 && !has_token) return pacing->fair ? FAIR_GRACE : GRACE;
+  if (seen == 0 && !has_token) return pacing->grace;
   return seen < CHECKS + !has_token ? CHECK : 0;
 }
 

@@ -30,7 +30,7 @@
 #include "core/base/backoff.h"
 
 typedef struct al_pacing {
-  bool fair; /* the option of acquire: leaves a free slot to others for longer at first */
+  int64_t grace; /* for so long a free slot is left to others at first: longer with the option `fair` */
   int64_t poll;
   int sightings;         /* searches in a row that found a slot which was left to others */
   int passed_over;       /* how often the next search found such a slot taken */

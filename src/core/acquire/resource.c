@@ -55,9 +55,9 @@ bool al_resource_may_have_bell(const al_resource *resource) {
 
 /* When we waited ourselves, or when a waiter told our last claim, whichever is later. */
 static int64_t last_awaited(const al_resource *resource) {
-  const al_exclusive *former = resource->former;
-  bool is_later = former && former->is_awaited && former->awaited_at > resource->awaited_at;
-  return is_later ? former->awaited_at : resource->awaited_at;
+  int64_t own = resource->awaited_at;
+  bool is_later = al_resource_had_waiters(resource) && resource->former->awaited_at > own;
+  return is_later ? resource->former->awaited_at : own;
 }
 
 bool al_resource_was_awaited(const al_resource *resource) {
@@ -65,7 +65,7 @@ bool al_resource_was_awaited(const al_resource *resource) {
 }
 
 bool al_resource_had_waiters(const al_resource *resource) {
-  return resource->former && resource->former->is_awaited;
+  return resource->former && resource->former->awaited_at != AL_NEVER;
 }
 
 void al_resource_note_awaited(al_resource *resource) { resource->awaited_at = resource->session->now; }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/base/field.h"
+#include "core/base/moves.h"
 #include "core/queue/declare.h"
 #include "core/session/message.h"
 #include "core/session/op.h"
@@ -16,6 +17,17 @@
 
 #define KEEPER                                                                                               \
   INT_MAX /* the priority of a holder that others wait for: it rings for a token, and must get it itself */
+
+static const al_move moves[] = {{AL_BELL_WAITS, AL_BELL_SETTLES}, /* its caller has got the slot */
+                                {AL_BELL_SETTLES, AL_BELL_KEEPS}, /* its caller is told that others wait */
+                                {AL_BELL_KEEPS, AL_BELL_KEEPS},
+                                {AL_ANY, AL_BELL_LEAVES},
+                                AL_MOVES_END};
+
+static void go(al_bell *bell, al_bell_stage stage) {
+  al_move_check(moves, bell->stage, stage);
+  bell->stage = stage;
+}
 
 bool al_bell_is_out(const al_bell *bell) { return bell->consumer.state == AL_CONSUMER_OUT; }
 
@@ -36,9 +48,10 @@ static bool is_token(const al_content *content) { return strcmp(content->type, A
 
 /* A bell that refuses us is missing, for us. */
 static void bell_closed(al_bell *bell, const al_event *event) {
-  bell->is_missing = event->method == AMQP_BASIC_CONSUME_METHOD || event->method == AMQP_QUEUE_DECLARE_METHOD;
-  bell->is_too_new = bell->is_missing && bell->is_early && al_event_is_absent(event);
-  bell->rings = bell->makes || !bell->is_missing || bell->is_too_new;
+  bool is_refused = event->method == AMQP_BASIC_CONSUME_METHOD || event->method == AMQP_QUEUE_DECLARE_METHOD;
+  bool is_too_new = bell->found == AL_BELL_EARLY && al_event_is_absent(event);
+  bell->found = !is_refused ? AL_BELL_THERE : is_too_new ? AL_BELL_TOO_NEW : AL_BELL_MISSING;
+  bell->rings = bell->makes || bell->found != AL_BELL_MISSING;
 }
 
 /* The operation learns from the link itself that the link is down. */
@@ -51,19 +64,19 @@ static bool is_news_to_op(const al_bell *bell, al_consumer_news news) {
 static void arrive_first(al_bell *bell) {
   bell->consumer.priority = KEEPER;
   bell->consumer.waiting_since = 0;
-  al_bell_arrive(bell);
+  al_bell_arrive(bell, false);
 }
 
 /* The table in bell.h. */
 static void bell_told(al_consumer *consumer, al_consumer_news news, const al_event *event) {
   al_bell *bell = consumer->owner;
-  al_op *op = is_news_to_op(bell, news) ? bell->op : NULL;
+  al_op *op = bell->stage == AL_BELL_WAITS && is_news_to_op(bell, news) ? bell->op : NULL;
   switch (news) {
     case AL_CONSUMER_PREPARED:
       bell->is_first = ((const amqp_queue_declare_ok_t *)event->decoded)->consumer_count == 0;
       break;
     case AL_CONSUMER_SUBSCRIBED:
-      if (bell->is_settling) al_consumer_ask(consumer);
+      if (bell->stage != AL_BELL_WAITS) al_consumer_ask(consumer);
       break;
     case AL_CONSUMER_EMPTY:
       if (consumer->priority == KEEPER)
@@ -72,7 +85,7 @@ static void bell_told(al_consumer *consumer, al_consumer_news news, const al_eve
         al_consumer_cancel(consumer);
       break;
     case AL_CONSUMER_ENDED:
-      if (bell->wants_token && !bell->has_left) arrive_first(bell);
+      if (bell->stage == AL_BELL_KEEPS) arrive_first(bell);
       break;
     case AL_CONSUMER_CLOSED:
       bell_closed(bell, event);
@@ -84,7 +97,7 @@ static void bell_told(al_consumer *consumer, al_consumer_news news, const al_eve
     case AL_CONSUMER_CANCELLED:
       break;
   }
-  if (bell->has_left && al_bell_is_out(bell)) free(bell);
+  if (bell->stage == AL_BELL_LEAVES && al_bell_is_out(bell)) free(bell);
   if (op) al_op_step(op);
 }
 
@@ -101,16 +114,17 @@ al_bell *al_bell_new(al_op *op, const char *queue, int priority, bool makes) {
   return bell;
 }
 
-void al_bell_arrive(al_bell *bell) {
+void al_bell_arrive(al_bell *bell, bool is_early) {
   if (!al_bell_is_out(bell) || !al_consumer_subscribe(&bell->consumer)) return;
-  bell->is_missing = bell->is_too_new = bell->is_first = false;
+  bell->found = is_early ? AL_BELL_EARLY : AL_BELL_THERE;
+  bell->is_first = false;
   bell->rings = true;
 }
 
 void al_bell_give_up(al_bell *bell) {
   if (!al_bell_is_arriving(bell)) return;
   al_consumer_cancel(&bell->consumer);
-  bell->is_missing = true;
+  bell->found = AL_BELL_MISSING;
 }
 
 void al_bell_waste(al_bell *bell) {
@@ -121,16 +135,15 @@ void al_bell_waste(al_bell *bell) {
 }
 
 bool al_bell_take_missing(al_bell *bell) {
-  bool was_missing = bell->is_missing;
-  bell->is_missing = false;
+  bool was_missing = bell->found == AL_BELL_MISSING;
+  if (was_missing) bell->found = AL_BELL_THERE;
   return was_missing;
 }
 
 void al_bell_settle(al_bell *bell, bool was_quick, bool may_exist) {
   al_consumer *consumer = &bell->consumer;
-  bell->op = NULL;
-  bell->is_settling = true;
-  bell->is_missing = !may_exist;
+  go(bell, AL_BELL_SETTLES);
+  if (bell->found != AL_BELL_EARLY) bell->found = may_exist ? AL_BELL_THERE : AL_BELL_MISSING;
   if (consumer->state == AL_CONSUMER_WAITING && was_quick)
     al_consumer_ask(consumer);
   else if (consumer->state != AL_CONSUMER_HAS && !(consumer->state == AL_CONSUMER_SUBSCRIBING && was_quick))
@@ -138,16 +151,15 @@ void al_bell_settle(al_bell *bell, bool was_quick, bool may_exist) {
 }
 
 void al_bell_want_token(al_bell *bell) {
-  if (!bell || !bell->makes || bell->is_missing) return;
-  bell->wants_token = true;
+  if (!bell || !bell->makes || bell->found == AL_BELL_MISSING) return;
+  go(bell, AL_BELL_KEEPS);
   if (al_bell_is_out(bell)) arrive_first(bell);
 }
 
 void al_bell_leave(al_bell *bell, bool freed) {
   if (!bell) return;
   if (freed && bell->rings && !al_bell_has_token(bell)) al_prober_ring(bell->consumer.session, bell->queue);
-  bell->op = NULL;
+  go(bell, AL_BELL_LEAVES);
   al_consumer_cancel(&bell->consumer);
-  bell->has_left = true;
   if (al_bell_is_out(bell)) free(bell);
 }

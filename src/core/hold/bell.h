@@ -17,7 +17,7 @@
  *
  * There is one exception. At a bell that waiters make, a token exists only when a holder rings. A holder without one
  * that is told that others wait (AL_TYPE_WAITING) would wake nobody if its process died. So it subscribes before all
- * waiters, rings, and receives that token itself (`wants_token`).
+ * waiters, rings, and receives that token itself (KEEPS).
  *
  * A bell that cancels its consumers, or closes their channel, may have been replaced by another bell: each waiter
  * then subscribes again. A bell that refuses the consume counts as missing. A token that led to no slot is thrown
@@ -27,13 +27,13 @@
  * What a place does when its consumer tells it something (`told`, consumer.h):
  *
  *   PREPARED     the bell exists by now: notes whether anybody consumed from it before (`is_first`)
- *   SUBSCRIBED   if its caller got the slot meanwhile (`is_settling`): asks whether a token lies ready. A waiter at a bell
+ *   SUBSCRIBED   if its caller got the slot meanwhile (SETTLES): asks whether a token lies ready. A waiter at a bell
  *                that waiters make is stepped (its step function is called): it searches once more, as no holder could
  *                ring before the bell existed
  *   RECEIVED     the waiter is stepped: it searches with the token
- *   EMPTY        no token lay ready. With `wants_token` it rings, and receives that token itself; otherwise it cancels its
+ *   EMPTY        no token lay ready. If it KEEPS, it rings, and receives that token itself; otherwise it cancels its
  *                consumer
- *   ENDED        with `wants_token`, and if the caller has not left: subscribes again, before all waiters
+ *   ENDED        if it KEEPS: subscribes again, before all waiters
  *   CANCELLED    the waiter is stepped: it searches, and subscribes again
  *   CLOSED       notes whether the bell is missing, and whether the waiters are owed a token or a ring; the waiter is
  *                stepped
@@ -46,31 +46,39 @@
 #include "amqplocks.h"
 #include "core/queue/consumer.h"
 
+typedef enum al_bell_stage {
+  AL_BELL_WAITS,
+  AL_BELL_SETTLES, /* its caller holds a slot: it consumes only until it is clear whether a token lay ready */
+  AL_BELL_KEEPS,   /* the same, and others wait: it takes a token, before them, or rings for one */
+  AL_BELL_LEAVES   /* it is freed as soon as nothing can arrive any more */
+} al_bell_stage;
+
+typedef enum al_bell_found {
+  AL_BELL_THERE,   /* as far as is known */
+  AL_BELL_EARLY,   /* the same; its caller subscribed before it had seen a slot */
+  AL_BELL_TOO_NEW, /* it was EARLY, and no bell has this name: an administrator may have made it since */
+  AL_BELL_MISSING  /* no bell has this name, or we may not consume from it, or it does not answer */
+} al_bell_found;
+
 typedef struct al_bell {
   al_consumer consumer;
-  al_op *op; /* stepped when a token came or the bell went; NULL: nobody waits */
+  al_op *op; /* WAITS: stepped when a token came or the bell went */
   char queue[AL_NAME_SIZE];
+  al_bell_stage stage;
+  al_bell_found found;
   bool makes; /* waiters declare this bell */
   /* known from `makes` bells only: nobody consumed when we subscribed, so no waiter came before us */
   bool is_first;
-  /* no bell has this name, or we may not consume from it, or it does not answer; set by bell.c */
-  bool is_missing;
-  bool is_early;   /* its caller subscribes before it has seen a slot */
-  bool is_too_new; /* missing, and its caller was early: an administrator may have made it since */
   bool rings; /* as far as is known there is a bell: when we leave, a token must go back to it, or we ring */
-  bool
-      is_settling; /* its caller holds a slot: it consumes only until it is clear whether a token lay ready */
-  bool
-      wants_token; /* its caller holds what others wait for: it takes a token, before them, or rings for one */
-  bool has_left;   /* it is freed as soon as nothing can arrive any more */
 } al_bell;
 
 /* A place at the bell of this queue. It does not consume yet. `makes`: it declares the queue when it subscribes.
  * NULL: no memory. */
 al_bell *al_bell_new(al_op *op, const char *queue, int priority, bool makes);
 
-/* Subscribes, if the place is out. The holder must be open. If no channel is free, the place stays out. */
-void al_bell_arrive(al_bell *bell);
+/* Subscribes, if the place is out. The holder must be open. If no channel is free, the place stays out. `is_early`: its
+ * caller has not seen a slot yet. */
+void al_bell_arrive(al_bell *bell, bool is_early);
 
 bool al_bell_is_out(const al_bell *bell);
 bool al_bell_is_arriving(const al_bell *bell); /* the broker has not answered the consume yet */

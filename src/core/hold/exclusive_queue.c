@@ -255,7 +255,6 @@ static void channel_closed(al_exclusive *own, const al_event *event) {
 }
 
 static void note_waiter(al_exclusive *own) {
-  own->is_awaited = true;
   own->awaited_at = own->claim.session->now;
   al_bell_want_token(own->bell);
 }
@@ -389,6 +388,7 @@ static al_exclusive *exclusive_new(al_session *session, const al_exclusive_plan 
   if (plan->wakes) snprintf(own->wakes, sizeof own->wakes, "%s", plan->wakes);
   if (plan->door) snprintf(own->door, sizeof own->door, "%s", plan->door);
   plan_bolt(own, plan);
+  own->awaited_at = AL_NEVER;
   own->awaits = AL_REPLY_DECLARE | AL_REPLY_CONSUME | AL_REPLY_DELETE | AL_REPLY_CANCEL;
   if (plan->key) own->awaits |= AL_REPLY_BIND;
   if (plan->door) own->awaits |= AL_REPLY_DOOR;
@@ -434,7 +434,7 @@ void al_exclusive_ring(al_exclusive *own, al_bell *bell, bool was_quick, bool ma
     al_bell_leave(bell, was_declared(own));
   else
     own->bell = bell;
-  if (own->bell && own->is_awaited) al_bell_want_token(bell);
+  if (own->bell && own->awaited_at != AL_NEVER) al_bell_want_token(bell);
 }
 
 al_exclusive *al_exclusive_find(const al_session *session, const char *queue) {

@@ -77,10 +77,9 @@ struct al_exclusive {
 
   al_undo undo; /* UNDOING */
 
-  int other_deletes; /* deletes of other queues on our channel that are not answered yet */
-  int woken;         /* tokens that arrived */
-  bool is_awaited;   /* others wait for it, or did at `awaited_at` */
-  int64_t awaited_at;
+  int other_deletes;  /* deletes of other queues on our channel that are not answered yet */
+  int woken;          /* tokens that arrived */
+  int64_t awaited_at; /* when others last waited for it, as far as they told; AL_NEVER */
 
   /* its holder's place; when the claim is GONE its token goes back, or it is rung; NULL */
   al_bell *bell;

@@ -76,7 +76,7 @@ static const al_acquire_kind mutex_kind = {.search = look,
                                            .skip = skip,
                                            .claim = claim,
                                            .lock = AL_LOCK_MUTEX,
-                                           .makes_bell = true,
+                                           .line = AL_LINE_MADE,
                                            .suspect = mutex_name,
                                            .standing = describe,
                                            .failure_text = words};

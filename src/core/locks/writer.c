@@ -77,7 +77,7 @@ static void lost_prober(al_op *op) {
   al_rw_acquire *rw = rw_of(op);
   const al_session *session = op->session;
   if (rw->blind_since == AL_NEVER) rw->blind_since = session->now;
-  if (rw->acquire.waits && session->now - rw->blind_since < session->settings.timeout)
+  if (rw->acquire.options.timeout > 0 && session->now - rw->blind_since < session->settings.timeout)
     wait_for_readers(op);
   else
     al_op_fail_link(op, session->prober);
@@ -214,7 +214,7 @@ const al_acquire_kind al_rw_writer = {.search = al_rw_search_begin,
                                       .claim = claim,
                                       .claimed = claimed,
                                       .lock = AL_LOCK_WRITE,
-                                      .makes_bell = true,
+                                      .line = AL_LINE_MADE,
                                       .suspect = al_rw_door_name,
                                       .standing = describe,
                                       .failure_text = words};
