@@ -28,17 +28,6 @@ teardown(stage.check)
 
 for kind, busy in pairs(BUSY) do
   describe(("a lock (%s) that was free three times"):format(kind), function()
-    it("and is held by another process now is busy, and stays that process's", function()
-      local name = gate.name()
-      local gated = gate.new(stage.connect(), kind, name)
-      win(gated, 12)
-      local other = gate.holder(kind, name)
-      assert.equal(busy:format(name), stage.fails("busy", gated:try_acquire()))
-      assert.is_true(other:run("return lock:verify()"))
-      line.leave(other)
-      win(gated, 1)
-    end)
-
     operated_it("and is held now is waited for, and taken when that holder leaves or is killed", function()
       for _, leaves in ipairs{ line.leave, function(other, name)
         gate.until_rung(kind, name)

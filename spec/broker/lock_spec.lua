@@ -4,7 +4,6 @@
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local kinds = require "spec.support.kinds"
-local line = require "spec.support.line"
 local proxy = require "spec.support.proxy"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
@@ -85,47 +84,26 @@ for kind, words in pairs{
   end)
 end
 
--- As rabbitmqctl's list_queues and list_consumers show them, which take seconds.
-describe("what an operator sees of a lock", function()
-  operated_it("is an exclusive queue that keeps nothing, has one consumer and says whose it is, since when", function()
-    local lock, name = locked(1, nil, { name = "somebody" })
-    local about = broker.suite:strings([=[begin
-      {ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, $1)),
-      [{arguments, All} | Rest] = rabbit_amqqueue:info(Q, [arguments, auto_delete, durable, consumers]),
-      [io_lib:format("~s=~w", [Key, Value]) || {Key, Value} <- Rest ++ [{K, V} || {K, _, V} <- All, is_integer(V)]]
-        ++ [[K, "=", V] || {K, _, V} <- All, is_binary(V)] end]=], stage.holder(name, 1))
-    local found = {}
-    for _, pair in ipairs(about) do
-      local key, value = pair:match "^(.-)=(.*)$"
-      found[key] = value
-    end
-    local since = tonumber(found["x-amqplocks-acquired-at"])
-    assert.is_true(stage.held(name, 1) and math.abs(since - lock.acquired_at) <= 2)
-    found["x-amqplocks-acquired-at"] = nil
-    assert.same({ auto_delete = "true", durable = "false", consumers = "1", ["x-queue-type"] = "classic",
-      ["x-max-length"] = "0", ["x-overflow"] = "drop-head", ["x-amqplocks-holder"] = "somebody",
-      ["x-amqplocks-ticket"] = lock.ticket }, found)
-  end)
-
-  local WAITS = [=[[Since || {ok, Q} <- [rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, $1))],
-    {_, _, _, _, _, _, All, _} <- rabbit_amqqueue:consumers(Q),
-    {_, _, <<"who waits">>} <- [lists:keyfind(<<"x-amqplocks-holder">>, 1, All)],
-    {_, _, Since} <- [lists:keyfind(<<"x-amqplocks-waiting-since">>, 1, All)]].]=]
-
-  operated_it("is each client that waits, its name and since when", function()
-    local began = os.time()
-    for kind, suffix in pairs{ slot = "-bell", mutex = "-mutexbell", read = "-rwbell", write = "-rwbell",
-      permit = ".semaphore", fast_mutex = "-fastmutex" } do
-      local name = kinds.all[kind].name()
-      stage.take(kinds.rival(kind, name))
-      local other = line.process(name, "{ name = 'who waits' }")
-      other:run("of = require 'spec.support.kinds'.all[...].over", kind)
-      other:begin("return of(conn, ...):acquire{ timeout = 600, poll = 600 }", name)
-      local queue = name .. suffix
-      local since = until_true(function() return tonumber(broker.suite:ask(WAITS, queue):match "%[(%d+)%]") end)
-      assert.is_true(since >= began - 2 and since <= os.time() + 2, kind)
-    end
-  end)
+-- As rabbitmqctl's list_queues shows it, which takes seconds. (cli_listing_spec has those who wait.)
+operated_it("an operator sees a lock as an exclusive queue that keeps nothing, has one consumer, and says whose it is, "
+  .. "since when", function()
+  local lock, name = locked(1, nil, { name = "somebody" })
+  local about = broker.suite:strings([=[begin
+    {ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, $1)),
+    [{arguments, All} | Rest] = rabbit_amqqueue:info(Q, [arguments, auto_delete, durable, consumers]),
+    [io_lib:format("~s=~w", [Key, Value]) || {Key, Value} <- Rest ++ [{K, V} || {K, _, V} <- All, is_integer(V)]]
+      ++ [[K, "=", V] || {K, _, V} <- All, is_binary(V)] end]=], stage.holder(name, 1))
+  local found = {}
+  for _, pair in ipairs(about) do
+    local key, value = pair:match "^(.-)=(.*)$"
+    found[key] = value
+  end
+  local since = tonumber(found["x-amqplocks-acquired-at"])
+  assert.is_true(stage.held(name, 1) and math.abs(since - lock.acquired_at) <= 2)
+  found["x-amqplocks-acquired-at"] = nil
+  assert.same({ auto_delete = "true", durable = "false", consumers = "1", ["x-queue-type"] = "classic",
+    ["x-max-length"] = "0", ["x-overflow"] = "drop-head", ["x-amqplocks-holder"] = "somebody",
+    ["x-amqplocks-ticket"] = lock.ticket }, found)
 end)
 
 -- What the operator does to a lock, whether the other lock of its connection is lost as well, the words that its holder

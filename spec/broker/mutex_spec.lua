@@ -65,20 +65,6 @@ describe("those who wait for a mutex", function()
     gate.served(one)
   end)
 
-  it("leave the bell as they made it: it goes by itself, and keeps one token at most", function()
-    local name = gate.name()
-    local lock = hold(name)
-    gate.make_bell("mutex", name)
-    assert(lock:release())
-    for _ = 1, 5 do assert(hold(name):release()) end
-    gate.until_at("mutex", name, 1, 0)
-    local bell = { durable = true, arguments = { ["x-queue-type"] = "classic", ["x-expires"] = 60000,
-      ["x-max-length"] = 1, ["x-overflow"] = "drop-head" } }
-    assert(stage.client():declare(gate.bell("mutex", name), bell))
-    bell.arguments["x-expires"] = 60001
-    assert.equal(406, select(2, stage.client():declare(gate.bell("mutex", name), bell)).code)
-  end)
-
   it("look for themselves where a bell of other arguments stands in the way", function()
     local name = gate.name()
     assert(stage.client():declare(gate.bell("mutex", name), { durable = true }))
