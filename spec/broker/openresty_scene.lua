@@ -60,7 +60,7 @@ local LOCATIONS = {
     ngx.thread.spawn(function() await_gate(var.arg_gate) ngx.exit(403) end)
     take()
     ngx.sleep(60)]],
-  ["= /exec"] = "take() await_gate(var.arg_gate) ngx.exec('/hello')",
+  ["= /exec"] = "take() ngx.exec('/slow', { gate = var.arg_gate })",
   ["= /watched"] = { more = "lua_check_client_abort on;", content = "take() await_gate(var.arg_gate) ngx.say(1)" },
   ["= /proxied"] = { access = "take()", more = "proxy_pass http://itself/slow?gate=$arg_gate;" },
   ["= /slow"] = "await_gate(var.arg_gate) ngx.say('slow')",
