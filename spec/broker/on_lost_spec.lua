@@ -72,6 +72,24 @@ describe("on_lost", function()
     end)
   end
 
+  -- openresty_worker_spec has a light thread of nginx that is killed.
+  local closing_it = coroutine.close and operated_it or pending
+  closing_it("is called by others again when the coroutine in which it yields is closed", function()
+    local name = stage.semaphore(2)
+    local sem = connect(function() if #told == 1 then coroutine.yield() end end):semaphore(name)
+    local locks = { stage.take(sem), stage.take(sem) }
+    local thread = coroutine.create(function() locks[1]:verify() end)
+    for i, lock in ipairs(locks) do
+      broker.suite:delete_queue(stage.holder(name, i))
+      until_true(function() return not lock:held() end)
+      if i == 1 then assert(coroutine.resume(thread)) else stage.fails("lost", lock:verify()) end
+      assert.equal(1, #told)
+    end
+    assert(coroutine.close(thread))
+    assert.is_true(stage.take(sem):release())
+    assert.equal(locks[2], told[2].lock)
+  end)
+
   operated_it("may take new locks for the lost ones on the same connection, each once", function()
     local name, again = stage.semaphore(20), {}
     local sem

@@ -317,6 +317,33 @@ operated_it("the worker's prober comes back when the broker has closed it", func
   scene.assert_all_there(name, 1)
 end)
 
+operated_it("a light thread that is killed while it is told of a loss leaves the next loss to others", function()
+  local label, name = client.unique("worker"), stage.semaphore(2)
+  local server = scene.start(false, { connect = ("name = %q"):format(label), locations = { ["= /lose"] = [[
+    local conn, told = connect(), {}
+    conn:on_lost(function(lock)
+      table.insert(told, lock.slot)
+      if #told == 1 then ngx.sleep(60) end
+    end)
+    local sem = conn:semaphore(var.arg_name)
+    local locks = { assert(sem:acquire()), assert(sem:acquire()) }
+    gates:set("in", true)
+    await_gate("lost")
+    local thread = ngx.thread.spawn(function() locks[1]:verify() end)
+    while #told == 0 do ngx.sleep(0.01) end
+    locks[2]:release()
+    local before = #told
+    ngx.thread.kill(thread)
+    locks[2]:verify()
+    ngx.say(before, " ", #told, " ", tostring(told[1] ~= told[2]))]] } })
+  local request = server:begin("/lose?name=" .. name)
+  until_true(function() return body(server, "/seen?gate=in") == "true" end)
+  broker.suite:close_connection(label .. " holder")
+  stage.until_free(name, 1)
+  scene.open(server, "lost")
+  assert.equal("200 1 2 true\n", scene.answer(request))
+end)
+
 it("nothing can be had where nginx lets nobody wait", function()
   local name = stage.semaphore(1)
   local try = [[
