@@ -195,6 +195,13 @@ local function revoke(conn, kind, name, options)
   return rwlock:revoke_writer(options)
 end
 
+operated_it("in an alarm the holder of a mutex, readers and a writer cannot be asked: blocked", function()
+  local conn, locks = stage.connect(), {}
+  for kind in pairs(WORDS) do locks[kind] = gate.take(kind, gate.name(), nil, conn) end
+  stage.alarm("memory", conn)
+  for kind, lock in pairs(locks) do stage.fails("blocked", revoke(conn, kind, lock.name)) end
+end)
+
 for kind, words in pairs(WORDS) do
   it("revoking asks the holder, which knows it, tells who does not release, or finds nobody: " .. kind, function()
     local name, conn = gate.name(), stage.connect()
