@@ -88,14 +88,6 @@ describe("several locks at once", function()
     locks:release()
   end)
 
-  it("are given back by an error in on_wait, which is passed on", function()
-    local conn, a, b = stage.connect(), names()
-    gate.occupy("mutex", b)
-    local all = conn:all{ conn:mutex(a), conn:mutex(b) }
-    assert.same({ false, { "mine" } }, { pcall(all.acquire, all, { on_wait = function() error{ "mine" } end }) })
-    until_true(function() return not held(a) end)
-  end)
-
   operated_it("fail with lost if one is lost while another one is awaited, and its loss is not reported", function()
     local reported, a, b = 0, names()
     local conn, label = stage.connect(), client.unique "loser"

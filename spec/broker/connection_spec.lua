@@ -284,17 +284,6 @@ describe("a connection through a proxy", function()
     return between, name, conn, sem
   end
 
-  it("opens anew what it has lost, holder or prober", function()
-    local between, name, _, sem = through_proxy()
-    for number = 1, 2 do
-      between:cut(number)
-      local lock = assert(until_true(function() return sem:try_acquire() end))
-      assert.is_true(lock:verify() and stage.held(name, 1))
-      assert.is_true(lock:release())
-      assert.equal(number + 2, between:count())
-    end
-  end)
-
   it("fails within its timeout when nobody answers, leaves nothing held, works on, and closes", function()
     local between, name, conn, sem = through_proxy()
     between:switch("down", "hold", 1)
