@@ -110,7 +110,7 @@ typedef enum al_code {
   AL_LIMIT,     /* a limit of channels, queues or connections is reached */
   AL_PHASE,     /* not allowed here: for event loops and OpenResty, never returned in C */
   AL_FORKED,    /* this process is a child of the one that opened the session */
-  AL_PROTOCOL,  /* the peer does not speak AMQP, or broke it; or the settings cannot be sent */
+  AL_PROTOCOL,  /* the peer does not speak AMQP, or broke it; or the settings cannot be used */
   AL_NO_MEMORY, /* this process has no memory left */
   AL_URL        /* the URL is malformed: only where URLs are read, by al_settings_url() and in Lua */
 } al_code;
@@ -134,6 +134,7 @@ typedef struct al_settings {
   bool verify;     /* TLS: check the broker's certificate and its name */
   char ca[1024], cert[1024], key[1024]; /* TLS: PEM files; ca empty: the system's bundle */
   char server_name[256];                /* TLS: the name that the certificate must have; empty: host */
+  char trace[256]; /* file to which a trace is appended; empty: the one of $AMQPLOCKS_TRACE, if that is set */
 } al_settings;
 
 /* Sets amqp://guest:guest@localhost:5672, heartbeat 10 s, timeout 5 s, at most 2047 channels, certificates

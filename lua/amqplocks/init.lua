@@ -31,6 +31,7 @@ local schema = {
   driver = drivers.check,
   shared = checks.boolean,
   order = checks.one_of("listed", "random"),
+  trace = checks.text(255),
   log = checks.callable,
   on_lost = function(value)
     return value ~= false and checks.callable(value) and "a function or false" or nil
@@ -59,7 +60,7 @@ end
 -- Opens no connection yet.
 local function new(url, opts)
   local settings = settings_of(url)
-  for _, name in ipairs { "name", "heartbeat", "timeout", "tls", "order" } do settings[name] = opts[name] end
+  for _, name in ipairs { "name", "heartbeat", "timeout", "tls", "order", "trace" } do settings[name] = opts[name] end
   local session, driver, code = drivers.session(opts.driver, settings, opts.shared)
   if not session then return nil, driver, code end
   if opts.tls and not session:is_tls() then error("connect: option tls needs an amqps:// URL", 0) end
@@ -109,6 +110,7 @@ end
 ---@field order? "listed"|"random" the order in which the nodes of a list are tried ("listed")
 ---@field driver? "native"|"cqueues"|"luv"|"resty"|amqplocks.Loop the sockets to use ("resty" in nginx, else "native")
 ---@field shared? boolean only in nginx: over the connection of the worker (false)
+---@field trace? string path of a file to which a trace is appended (the environment's AMQPLOCKS_TRACE, if any)
 ---@field log? fun(level: "info"|"warning", message: string) called for connections opened and lost, locks lost and
 ---  alarms, inside calls that may wait
 ---@field on_lost? amqplocks.OnLost|false see conn:on_lost

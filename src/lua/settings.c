@@ -133,6 +133,7 @@ static size_t read_urls(lua_State *L, int index, al_settings *all, size_t size, 
 /* Reads the options that are not part of the URL, or that override it. */
 static bool read_beside(lua_State *L, int table, al_settings *settings, char why[AL_MESSAGE_SIZE]) {
   copy_field(L, table, "name", settings->name, sizeof settings->name);
+  copy_field(L, table, "trace", settings->trace, sizeof settings->trace);
   al_lua_number_field(L, table, "heartbeat", &settings->heartbeat);
   settings->timeout = al_lua_time_field(L, table, "timeout", settings->timeout);
   if (!read_tls(L, table, settings) || settings->tls || !al_lua_flag_field(L, table, "rotates")) return true;

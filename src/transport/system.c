@@ -11,6 +11,7 @@
 
 #include "core/base/text.h"
 #include "core/session/loop.h"
+#include "transport/trace.h"
 
 /* This clock also counts while the system sleeps: a lock may have been lost meanwhile. */
 int64_t al_system_now(void) {
@@ -45,5 +46,7 @@ al_session *al_system_session(const al_settings *settings, al_session *lender) {
   name(&named);
   al_session *session = al_session_new(&named, seed(), lender);
   explicit_bzero(&named, sizeof named);
-  return session;
+  if (!session || al_trace_begin(session)) return session;
+  al_session_drop(session);
+  return NULL;
 }

@@ -43,6 +43,7 @@ end
 local function key_of(settings)
   local parts = {
     place_of(settings), settings.name or "", settings.heartbeat or "", settings.timeout or "", settings.order or "",
+    settings.trace or "",
   }
   for _, name in ipairs { "ca", "cert", "key", "server_name", "verify" } do
     table.insert(parts, tostring(settings.tls and settings.tls[name]))

@@ -23,7 +23,8 @@ static void joining(al_op *op);
 static void checking_squatters(al_op *op);
 static void waiting(al_op *op);
 
-static void claim(al_acquire *self, void (*step)(al_op *));
+static void claim(al_acquire *self);
+static void send_claim(al_acquire *self);
 static void search_anew(al_op *op);
 static void found_free(al_acquire *self);
 static void found_nothing(al_acquire *self);
@@ -43,7 +44,7 @@ static bool waits(const al_acquire *self) { return self->options.timeout > 0; }
 
 static al_op *begin(al_resource *resource, const al_acquire_kind *kind, size_t size,
                     const al_acquire_options *options) {
-  al_acquire *self = (al_acquire *)al_op_new(resource->session, size);
+  al_acquire *self = (al_acquire *)al_op_new(resource->session, size, resource->name);
   if (!self) return NULL;
   al_acquire_options_init(&self->options);
   if (options) self->options = *options;
@@ -110,10 +111,13 @@ static void search(al_op *op) {
   al_acquire *self = (al_acquire *)op;
   if (!al_probing_needs(op, self->resource->probing) || !al_line_begin_search(&self->line)) return;
   if (is_bold(self)) {
-    claim(self, claiming_boldly);
+    if (!al_op_has(op, &op->session->holder)) return;
+    AL_OP_TRACE(op, "%s", "claims without a search");
+    al_op_enter(op, claiming_boldly);
+    send_claim(self);
     return;
   }
-  op->step = searching;
+  al_op_enter(op, searching);
   self->view = (al_search_result){.state = AL_SEARCH_PENDING};
   self->kind->search(self);
   if (self->view.state != AL_SEARCH_PENDING) searching(op);
@@ -128,8 +132,10 @@ static void search_anew(al_op *op) {
 }
 
 static void wait_until(al_acquire *self, int64_t wake) {
-  self->op.step = waiting;
+  al_op_enter(&self->op, waiting);
   self->op.wake = wake;
+  AL_OP_TRACE(&self->op, "searches again after %" PRId64 " ms at the latest",
+              (wake - self->op.session->now) / AL_MILLISECOND);
 }
 
 /* A waiter goes on without the prober, which holds nothing: the next search opens another. */
@@ -150,10 +156,13 @@ static void searching(al_op *op) {
       lost_prober(self);
       return;
     case AL_SEARCH_FREE:
+      AL_OP_TRACE(op, "finds it free (slot %d)", self->view.slot);
       self->last = self->view;
       found_free(self);
       return;
     case AL_SEARCH_NONE:
+      AL_OP_TRACE(op, "finds nothing free: %d of %d are held, %d of them here", self->view.busy,
+                  self->view.found, self->view.mine);
       self->last = self->view;
       found_nothing(self);
   }
@@ -161,17 +170,21 @@ static void searching(al_op *op) {
 
 /* ---- something is free ------------------------------------------------------------------------------------------ */
 
-static void claim(al_acquire *self, void (*step)(al_op *)) {
+static void claim(al_acquire *self) {
   if (!al_op_has(&self->op, &self->op.session->holder)) return;
+  al_op_enter(&self->op, claiming);
+  send_claim(self);
+}
+
+static void send_claim(al_acquire *self) {
   al_op_ask(&self->op);
-  self->op.step = step;
   self->own = self->kind->claim(self);
 }
 
 /* The bell's first answer tells whether others wait. */
 static void await_bell(al_acquire *self) {
   note_contest(self);
-  self->op.step = joining;
+  al_op_enter(&self->op, joining);
   self->op.wake = al_line_mute_at(&self->line);
   joining(&self->op);
 }
@@ -186,12 +199,14 @@ static void leave_to_others(al_acquire *self) {
   int64_t left = al_pacing_leave(&self->pacing, has_token, session->now);
   if (self->course == AL_COURSE_CONTESTED && is_joining && self->kind->may_claim)
     self->course = AL_COURSE_EARLY;
+  AL_OP_TRACE(&self->op, "%s, %s", has_token ? "has a token" : "has no token",
+              left > 0 ? "leaves it to earlier waiters" : "leaves it to nobody");
   if (left > 0)
     wait_until(self, session->now + left);
   else if (self->options.fair && !has_token && al_line_ring(&self->line))
     found_nothing(self); /* wakes the first in line, which may be ourselves */
   else
-    claim(self, claiming);
+    claim(self);
 }
 
 /* Claims at once in three cases: no waiter came before us; there is no time to leave it to others; or others hold the
@@ -202,7 +217,7 @@ static void found_free(al_acquire *self) {
   if (line != AL_LINE_KEPT && al_line_is_joining(&self->line))
     await_bell(self);
   else if (al_line_is_empty(&self->line) || !has_time || is_shared)
-    claim(self, claiming);
+    claim(self);
   else
     leave_to_others(self);
 }
@@ -278,8 +293,12 @@ static void handing_over(al_op *op) {
 }
 
 void al_acquire_hand_over(al_acquire *self) {
-  if (self->resource->fence[0]) al_fence_token_begin(&self->fence_token, &self->op, self->resource->fence);
-  al_op_next(&self->op, self->resource->fence[0] ? drawing_token : handing_over);
+  if (!self->resource->fence[0]) {
+    al_op_next(&self->op, handing_over);
+    return;
+  }
+  al_fence_token_begin(&self->fence_token, &self->op, self->resource->fence);
+  al_op_next(&self->op, drawing_token);
 }
 
 /* ---- a lost race ------------------------------------------------------------------------------------------------ */
@@ -293,7 +312,7 @@ static void lost_race(al_acquire *self) {
     if (al_line_make(&self->line)) found_nothing(self);
     return;
   }
-  self->op.step = skewing;
+  al_op_enter(&self->op, skewing);
   self->op.wake = session->now + al_race_skew(&session->random);
 }
 
@@ -310,6 +329,7 @@ void al_acquire_missed(al_acquire *self) {
   bool is_race = code == AL_CONTENDED || code == AL_REMOVED || code == AL_UNAVAILABLE || code == AL_LOST;
   bool is_down = al_link_is_lost(&op->session->holder);
   bool was_bold = op->step == claiming_boldly;
+  AL_OP_TRACE(op, "%s \"%s\"", is_race ? "has lost the race for" : "cannot claim", queue);
   note_contest(self);
   if (is_race) self->op.session->counts.contended++;
   if (is_race && !was_bold) al_race_note(&self->race, self->own);
@@ -360,7 +380,7 @@ static void wait_or_give_up(al_acquire *self) {
 
 static bool check_squatters(al_acquire *self) {
   if (!al_resource_may_be_squatted(self->resource)) return false;
-  self->op.step = checking_squatters;
+  al_op_enter(&self->op, checking_squatters);
   if (!al_squatter_begin(&self->squatter, &self->op, (size_t)self->view.suspect_count, self->kind->suspect,
                          self))
     return false;
@@ -412,6 +432,7 @@ static void wait_in_line(al_acquire *self) {
   }
   int64_t wake = al_pacing_next_search(&self->pacing, has_token, session->now, &session->random);
   if (wake == AL_NEVER) {
+    AL_OP_TRACE(&self->op, "%s", "throws its token away, which has led to nothing");
     al_line_waste_token(&self->line);
     wake = al_pacing_next_search(&self->pacing, false, session->now, &session->random);
   }
@@ -430,7 +451,7 @@ static void waiting(al_op *op) {
   if (al_link_is_lost(&op->session->holder))
     al_op_fail_link(op, &op->session->holder);
   else if (is_rung && self->course == AL_COURSE_EARLY && self->kind->may_claim(self))
-    claim(self, claiming);
+    claim(self);
   else if (al_op_is_woken(op) || is_rung || al_line_has_gone(&self->line))
     search_from_the_start(self);
 }

@@ -59,7 +59,7 @@ static void forgetting(al_op *op) {
 
 static al_op *forget(al_session *session, const char *name, al_suffix fence) {
   AL_TURN(session);
-  forgetter *self = (forgetter *)al_op_new(session, sizeof *self);
+  forgetter *self = (forgetter *)al_op_new(session, sizeof *self, name);
   if (!self) return NULL;
   al_name(self->fence, fence, name);
   self->op.stop = stop;

@@ -279,7 +279,7 @@ static void deletes_done(admin *self) {
     leave(self);
     return;
   }
-  self->op.step = finding_bell;
+  al_op_enter(&self->op, finding_bell);
   al_admin_bell_find(&self->bell, &self->op, self->name);
 }
 
@@ -327,7 +327,7 @@ static void checking(al_op *op) { al_admin_mutex_held(&((admin *)op)->mutex); }
 /* A slot's name may stand for another client's exclusive queue. A delete of that is refused, and would close the
  * channel of the mutex. So a passive declare on another channel checks each queue first. */
 static void check(admin *self) {
-  self->op.step = checking;
+  al_op_enter(&self->op, checking);
   if (self->change.delete_count == 0) {
     begin_deleting(self);
     return;
@@ -383,7 +383,7 @@ static void counting(al_op *op) {
 static void passing_barrier(al_op *op) {
   admin *self = (admin *)op;
   if (!al_admin_mutex_held(&self->mutex) || !al_barrier_poll(&self->barrier)) return;
-  op->step = counting;
+  al_op_enter(op, counting);
   /* Counts as far as this change may declare: slots that exist there must neither be declared again nor join the
    * row unnoticed. */
   al_action action = self->change.action;
@@ -399,7 +399,7 @@ static void taking_mutex(al_op *op) {
   admin *self = (admin *)op;
   if (!al_admin_mutex_poll_taken(&self->mutex)) return;
   al_admin_mutex_listen(&self->mutex, mutex_event);
-  op->step = passing_barrier;
+  al_op_enter(op, passing_barrier);
   al_barrier_begin(&self->barrier, op, AL_PROBE_AUTO, self->name);
 }
 
@@ -408,7 +408,7 @@ static void wanting_links(al_op *op) {
   if (!al_action_is_possible(self->change.action, self->change.amount, op)) return;
   if (!al_probing_needs(op, AL_PROBE_AUTO)) return;
   char queue[AL_NAME_SIZE];
-  op->step = taking_mutex;
+  al_op_enter(op, taking_mutex);
   al_name(queue, AL_SUFFIX_ADMIN, self->name);
   al_admin_mutex_begin(&self->mutex, op, self->name, queue);
 }
@@ -418,7 +418,7 @@ static void wanting_links(al_op *op) {
 static al_op *admin_begin(al_session *session, al_action action, const char *name, int amount,
                           const al_admin_options *options) {
   AL_TURN(session);
-  admin *self = (admin *)al_op_new(session, sizeof *self);
+  admin *self = (admin *)al_op_new(session, sizeof *self, name);
   if (!self) return NULL;
   al_admin_options_init(&self->options);
   if (options) self->options = *options;

@@ -90,7 +90,7 @@ static void ask(al_holder_wait *holders) {
   al_op *op = holders->op;
   al_probing how = probing(holders);
   if (!al_probing_has(op, how)) return;
-  op->step = asked;
+  al_op_enter(op, asked);
   al_op_ask(op);
   if (holders->held == AL_HELD_READERS) set_nobody(holders);
   al_probes_begin(&holders->probes, op, message(holders), how, questions(holders), holder_name, holders);
@@ -104,7 +104,7 @@ static void passing_barrier(al_op *op) {
 }
 
 static void make_sure(al_holder_wait *holders) {
-  holders->op->step = passing_barrier;
+  al_op_enter(holders->op, passing_barrier);
   al_barrier_begin(&holders->barrier, holders->op, AL_PROBE_AUTO, holders->name);
 }
 
@@ -114,7 +114,7 @@ static void sleeping(al_op *op) {
 
 static void check_later(al_holder_wait *holders) {
   al_op *op = holders->op;
-  op->step = sleeping;
+  al_op_enter(op, sleeping);
   op->wake = op->session->now + al_backoff_next(&holders->wait, &op->session->random);
 }
 
@@ -238,7 +238,7 @@ static void asked(al_op *op) {
   bool is_request = holders->request != AL_REQUEST_NOTHING && !holders->probes.is_passive;
   holders->was_heard = holders->was_heard || (is_request && answered(holders, AL_ANSWER_PRESENT) > 0);
   if (has_to_see_bolts(holders)) {
-    op->step = checking_bolts;
+    al_op_enter(op, checking_bolts);
     al_bolt_check_begin(&holders->bolts, op, holders->probes.answers, holders->count, holder_name, holders);
   } else {
     settle(holders);

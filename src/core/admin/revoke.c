@@ -35,7 +35,7 @@ static void wait_explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
 }
 
 static wait_op *wait_new(al_session *session, const char *name, const al_admin_options *options) {
-  wait_op *self = (wait_op *)al_op_new(session, sizeof *self);
+  wait_op *self = (wait_op *)al_op_new(session, sizeof *self, name);
   if (!self) return NULL;
   al_admin_options_init(&self->options);
   if (options) self->options = *options;

@@ -148,14 +148,14 @@ static void counting(al_op *op) {
 static void wanting_links(al_op *op) {
   count_op *self = (count_op *)op;
   if (!al_probing_needs(op, AL_PROBE_AUTO)) return;
-  op->step = counting;
+  al_op_enter(op, counting);
   al_slot_count_begin(&self->row, op, self->name, self->is_status, 0, 0);
 }
 
 static al_op *count_op_begin(al_session *session, const char *name, bool is_status,
                              const al_admin_options *options) {
   AL_TURN(session);
-  count_op *self = (count_op *)al_op_new(session, sizeof *self);
+  count_op *self = (count_op *)al_op_new(session, sizeof *self, name);
   if (!self) return NULL;
   snprintf(self->name, sizeof self->name, "%s", name);
   self->is_status = is_status;

@@ -128,7 +128,7 @@ static void await(gather *self, al_op *inner) {
   inner->outer = op;
   if (self->until != AL_NEVER) inner->deadline = self->until;
   if (inner->waits_since != AL_NEVER) al_op_waits(op);
-  op->step = awaiting;
+  al_op_enter(op, awaiting);
   awaiting(op);
 }
 
@@ -192,7 +192,7 @@ static void awaiting(al_op *op) {
   gather *self = (gather *)op;
   if (is_short(self)) return;
   if (op->inner->done || lost_one(self)) {
-    op->step = advancing;
+    al_op_enter(op, advancing);
     op->wake = 0; /* due at once */
     return;
   }
@@ -268,7 +268,7 @@ static void gather_free(al_op *op) {
 
 static al_op *begin(al_session *session, const char *name, const al_gather_kind *kind, void *from,
                     const al_acquire_options *options) {
-  gather *self = (gather *)al_op_new(session, sizeof *self);
+  gather *self = (gather *)al_op_new(session, sizeof *self, name);
   if (!self) return NULL;
   al_op *op = &self->op;
   kind->use(from);

@@ -156,9 +156,9 @@ static void lock_op_free(al_op *op) {
   al_lock_unref(self->lock);
 }
 
-static al_op *lock_op_begin(al_lock *lock, void (*step)(al_op *)) {
+static al_op *lock_op_begin(al_lock *lock, void (*step)(al_op *), const char *step_name) {
   AL_TURN(lock->session);
-  lock_op *self = (lock_op *)al_op_new(lock->session, sizeof *self);
+  lock_op *self = (lock_op *)al_op_new(lock->session, sizeof *self, lock->name);
   if (!self) return NULL;
   self->lock = al_lock_ref(lock);
   al_op_watch(&self->op, lock->claim);
@@ -166,7 +166,7 @@ static al_op *lock_op_begin(al_lock *lock, void (*step)(al_op *)) {
   self->op.free = lock_op_free;
   /* begins even if the session is closed, and fails with what became of the lock */
   self->op.is_final = is_let_go(lock);
-  al_op_start(&self->op, step, AL_NEVER);
+  al_op_start_at(&self->op, AL_NEVER, step, step_name);
   if (self->op.done) al_session_flush(lock->session); /* nobody waits for this operation */
   return &self->op;
 }
@@ -209,7 +209,7 @@ static bool may_release(al_op *op) {
   lock->released = true;
   if (!held) return false;
   al_op_ask(op);
-  op->step = releasing;
+  al_op_enter(op, releasing);
   return true;
 }
 
@@ -226,12 +226,12 @@ static void give_back_begin(al_op *op) {
 }
 
 al_op *al_lock_release(al_lock *lock) {
-  al_op *op = lock_op_begin(lock, release_begin);
+  al_op *op = lock_op_begin(lock, AL_STEP(release_begin));
   if (!op) al_lock_let_go(lock);
   return op;
 }
 
-al_op *al_lock_give_back(al_lock *lock) { return lock_op_begin(lock, give_back_begin); }
+al_op *al_lock_give_back(al_lock *lock) { return lock_op_begin(lock, AL_STEP(give_back_begin)); }
 
 void al_lock_let_go(al_lock *lock) {
   if (al_session_forked(lock->session)) return;
@@ -291,8 +291,8 @@ static void verify_begin(al_op *op) {
   if (is_slot && !al_probing_needs(op, lock->probing)) return;
   al_op_ask(op);
   if (!al_claim_confirm_for(op)) return;
-  op->step = verifying;
+  al_op_enter(op, verifying);
   if (is_slot) al_probes_begin(&self->probes, op, AL_MESSAGE_PROBE, lock->probing, 1, slot_name, lock);
 }
 
-al_op *al_lock_verify(al_lock *lock) { return lock_op_begin(lock, verify_begin); }
+al_op *al_lock_verify(al_lock *lock) { return lock_op_begin(lock, AL_STEP(verify_begin)); }

@@ -56,7 +56,7 @@ static void drop_attempt(al_op *op) {
 
 static void attempt(al_retry *self) {
   al_op *op = &self->op;
-  op->step = attempting;
+  al_op_enter(op, attempting);
   op->deadline = AL_NEVER; /* the attempt, or its part, has it, and words for it */
   op->session->nests++;
   al_op *inner = self->attempts.begin(self);
@@ -86,7 +86,7 @@ static void pause_after(al_retry *self, const al_op *attempt) {
   if (attempt->waits_since != AL_NEVER) self->pause.next = 0;
   self->last = attempt->code;
   snprintf(self->last_words, sizeof self->last_words, "%s", attempt->message);
-  op->step = pausing;
+  al_op_enter(op, pausing);
   op->wake = op->session->now + al_backoff_next(&self->pause, &op->session->random);
   op->deadline = self->until;
   al_op_waits(op);
@@ -144,7 +144,7 @@ static void retry_free(al_op *op) {
 
 al_op *al_retry_begin(al_session *session, const char *name, const al_acquire_options *options,
                       al_attempts attempts) {
-  al_retry *self = (al_retry *)al_op_new(session, sizeof *self);
+  al_retry *self = (al_retry *)al_op_new(session, sizeof *self, name);
   if (!self) {
     attempts.leave(attempts.from);
     return NULL;

@@ -92,7 +92,7 @@ static void making_sure(al_op *op) {
 static void make_sure(downgrade *self) {
   al_op_ask(&self->op);
   al_op_watch(&self->op, self->lock->claim);
-  if (al_claim_confirm_for(&self->op)) self->op.step = making_sure;
+  if (al_claim_confirm_for(&self->op)) al_op_enter(&self->op, making_sure);
 }
 
 static void claiming(al_op *op) {
@@ -112,13 +112,13 @@ static void begin(al_op *op) {
     return;
   }
   al_op_ask(op);
-  op->step = claiming;
+  al_op_enter(op, claiming);
   self->reader = al_rw_claim_reader(op, self->lock->name, NULL);
 }
 
 al_op *al_lock_downgrade(al_lock *lock) {
   AL_TURN(lock->session);
-  downgrade *self = (downgrade *)al_op_new(lock->session, sizeof *self);
+  downgrade *self = (downgrade *)al_op_new(lock->session, sizeof *self, lock->name);
   if (!self) return NULL;
   self->lock = al_lock_ref(lock);
   self->op.stop = downgrade_stop;

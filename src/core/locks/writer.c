@@ -103,7 +103,7 @@ static bool has_prober(al_op *op) {
 /* Nobody seems to read: asks once more, behind a metadata write of our own. */
 static void make_sure(al_op *op) {
   if (!may_go_on(op) || !has_prober(op)) return;
-  op->step = passing_barrier;
+  al_op_enter(op, passing_barrier);
   al_barrier_begin(&rw_of(op)->barrier, op, AL_PROBE_PUBLISH, rw_of(op)->acquire.resource->name);
 }
 
@@ -122,7 +122,7 @@ static void wait_for_readers(al_op *op) {
   al_op_answered(op);
   int64_t delay = al_backoff_next(&rw->wait, &session->random), poll = rw->acquire.options.poll;
   rw->is_sure = false;
-  op->step = sleeping;
+  al_op_enter(op, sleeping);
   op->wake = session->now + (delay < poll ? delay : poll);
   /* A message may have come while we were asking. A lost prober is replaced only later, when every operation has
    * heard of the loss. */
@@ -142,7 +142,7 @@ static void count(al_op *op) {
   al_rw_acquire *rw = rw_of(op);
   if (!may_go_on(op) || !has_prober(op)) return;
   if (rw->is_sure && !al_claim_confirm_for(op)) return;
-  op->step = counting;
+  al_op_enter(op, counting);
   rw->woken = rw->acquire.own->woken;
   al_op_ask(op);
   al_probes_begin(&rw->readers, op, AL_MESSAGE_READERS, AL_PROBE_PUBLISH, QUESTIONS, readers_name, rw);

@@ -36,6 +36,8 @@ void al_claim_deny(al_claim *claim, const char *why) {
 }
 
 void al_claim_enter(al_claim *claim, al_claim_state state) {
+  static const char *const words[] = {"being claimed", "held", "being released", "being undone", "gone"};
+  AL_TRACE(claim->session->holder.trace, "\"%s\" is %s", claim->queue, words[state]);
   bool held = state == AL_CLAIM_HELD;
   al_move_check(claim->kind->moves, claim->state, state);
   if (held != claim->is_pulsed) claim->session->holder.pulses += held ? 1 : -1;
@@ -64,6 +66,7 @@ void al_claim_got(al_claim *claim) {
 
 void al_claim_blame(al_claim *claim, al_code code, const char *why) {
   if (claim->code != AL_OK) return;
+  AL_TRACE(claim->session->holder.trace, "\"%s\" is not ours: %s: %s", claim->queue, al_code_name(code), why);
   claim->code = code;
   snprintf(claim->why, sizeof claim->why, "%.*s", (int)sizeof claim->why - 1, why);
 }

@@ -75,6 +75,7 @@ static void session_free(al_session *session) {
   al_session_abort(session);
   if (al_session_forked(session)) return;
   if (session->transport_free) session->transport_free(session->transport); /* first: it may have a thread */
+  if (session->holder.trace) session->holder.trace->end(session->holder.trace);
   al_claims_free(session);
   if (session->forget_origins) session->forget_origins(session);
   if (session->forget_memories) session->forget_memories(session);
@@ -142,7 +143,7 @@ static void opening(al_op *op) {
 
 al_op *al_session_open(al_session *session) {
   AL_TURN(session);
-  al_op *op = al_op_new(session, sizeof *op);
+  al_op *op = al_op_new(session, sizeof *op, "");
   if (!op) return NULL;
   al_link_want(&session->holder);
   return al_op_start(op, opening, AL_NEVER);
@@ -180,7 +181,7 @@ static void closing_claims(al_op *op) {
     op->wake = op->reply_by - session->settings.timeout / 2;
     return;
   }
-  op->step = closing_links;
+  al_op_enter(op, closing_links);
   al_link *links[AL_LINKS];
   int count = al_session_served_links(session, links);
   al_connection_close(links[0], op->reply_by); /* the holder, which the broker reads also during an alarm */
@@ -192,7 +193,7 @@ static void closing_stop(al_op *op) { al_session_abort(op->session); }
 
 al_op *al_session_close(al_session *session) {
   AL_TURN(session);
-  al_op *op = al_op_new(session, sizeof *op);
+  al_op *op = al_op_new(session, sizeof *op, "");
   if (!op) return NULL;
   op->is_final = true;
   for (al_op *other = session->ops, *next; other; other = next) {
@@ -205,7 +206,8 @@ al_op *al_session_close(al_session *session) {
   op->stop = closing_stop;
   op->watches_claims = true;
   al_op_ask(op);
-  al_op_start(op, session->closed ? closing_links : closing_claims, AL_NEVER);
+  if (session->closed) return al_op_start(op, closing_links, AL_NEVER);
+  al_op_start(op, closing_claims, AL_NEVER);
   session->closed = true;
   return op;
 }
@@ -245,7 +247,7 @@ static void refusing(al_op *op) { al_op_fail(op, AL_BUSY, "an operation is under
 
 al_op *al_session_rest(al_session *session) {
   AL_TURN(session);
-  al_op *op = al_op_new(session, sizeof *op);
+  al_op *op = al_op_new(session, sizeof *op, "");
   if (!op) return NULL;
   op->is_final = true;
   if (session->ops || session->closed) return al_op_start(op, refusing, AL_NEVER);

@@ -40,13 +40,14 @@ void al_ops_step(al_session *session) {
 
 /* ---- beginning and ending --------------------------------------------------------------------------------------- */
 
-al_op *al_op_new(al_session *session, size_t size) {
+al_op *al_op_new(al_session *session, size_t size, const char *name) {
   al_op *op = calloc(1, size);
   if (!op) return NULL;
   op->session = session;
   op->deadline = op->reply_by = op->wake = op->waits_since = AL_NEVER;
   op->is_inner = session->nests > 0;
   op->number = ++session->ops_begun;
+  AL_OP_TRACE(op, "begins: \"%s\"", name);
   al_session_ref(session);
   return op;
 }
@@ -60,7 +61,8 @@ static al_op *fail_forked(al_op *op) {
   return op;
 }
 
-al_op *al_op_start(al_op *op, void (*step)(al_op *), int64_t deadline) {
+al_op *al_op_start_at(al_op *op, int64_t deadline, void (*step)(al_op *), const char *name) {
+  const al_trace *trace = op->session->holder.trace;
   if (al_session_forked(op->session)) return fail_forked(op);
   op->deadline = deadline;
   list(op);
@@ -68,13 +70,15 @@ al_op *al_op_start(al_op *op, void (*step)(al_op *), int64_t deadline) {
   al_link_forget(op->session->prober);
   if (op->session->closed && !op->is_final)
     al_op_fail(op, AL_CLOSED, "the connection was closed; open another");
+  else if (trace && trace->flaw[0] && !op->is_final)
+    al_op_fail(op, AL_PROTOCOL, "%s", trace->flaw);
   else
-    al_op_next(op, step);
+    al_op_next_at(op, step, name);
   return op;
 }
 
-void al_op_next(al_op *op, void (*step)(al_op *)) {
-  op->step = step;
+void al_op_next_at(al_op *op, void (*step)(al_op *), const char *name) {
+  al_op_enter_at(op, step, name);
   op->wake = AL_NEVER;
   al_op_step(op);
 }
@@ -125,6 +129,7 @@ static void done(al_op *op, al_code code) {
     linger(op);
   else
     end(op);
+  AL_OP_TRACE(op, "%s", code == AL_OK ? "done" : op->message[0] ? op->message : "was dropped");
   if (op->is_acquire && !op->is_inner && code != AL_OK) op->session->counts.failed[code]++;
   if (op->outer)
     al_op_step(op->outer);

@@ -32,6 +32,9 @@
 #ifndef AL_CORE_SESSION_OP_H
 #define AL_CORE_SESSION_OP_H
 
+#include <inttypes.h>
+#include <string.h>
+
 #include "amqplocks.h"
 #include "core/session/session.h"
 #include "core/wire/link.h"
@@ -81,18 +84,34 @@ struct al_op {
 };
 
 /* Allocates an operation of `size` bytes, which begin with an al_op. The caller then sets its members and calls
- * al_op_start(). Returns NULL if there is no memory. */
-al_op *al_op_new(al_session *session, size_t size);
+ * al_op_start(). `name`: of the lock, for the trace; "": none. Returns NULL if there is no memory. */
+al_op *al_op_new(al_session *session, size_t size, const char *name);
+
+/* A decision, as a line of the trace. */
+#define AL_OP_TRACE(op, format, ...)                                                                         \
+  AL_TRACE((op)->session->holder.trace, "op %" PRIu64 " " format, (op)->number, __VA_ARGS__)
+
+/* Steps are given as names of functions: macros pass these on to the trace. */
+#define AL_STEP(step) (step), "/" __FILE__ ":" #step
 
 /* Adds the operation to the session's list and takes the first step, or fails the operation at once if the session
  * was closed or this process is a child. Returns `op`. */
-al_op *al_op_start(al_op *op, void (*step)(al_op *), int64_t deadline);
+al_op *al_op_start_at(al_op *op, int64_t deadline, void (*step)(al_op *), const char *name);
+#define al_op_start(op, step, deadline) al_op_start_at(op, deadline, AL_STEP(step))
+
+/* Goes to another state. */
+static inline void al_op_enter_at(al_op *op, void (*step)(al_op *), const char *name) {
+  op->step = step;
+  AL_OP_TRACE(op, "%s", strrchr(name, '/') + 1);
+}
+#define al_op_enter(op, step) al_op_enter_at(op, AL_STEP(step))
 
 /* Calls the step. An operation that is done takes none. */
 void al_op_step(al_op *op);
 
 /* Goes to another state, and calls its step at once: what it waits for may have happened already. */
-void al_op_next(al_op *op, void (*step)(al_op *));
+void al_op_next_at(al_op *op, void (*step)(al_op *), const char *name);
+#define al_op_next(op, step) al_op_next_at(op, AL_STEP(step))
 
 /* True in a step that was called because the time set in `wake` has come. */
 bool al_op_is_woken(const al_op *op);

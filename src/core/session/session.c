@@ -84,6 +84,7 @@ void al_session_note(al_session *session, bool is_warning, al_code code, const c
   snprintf(note->name, sizeof note->name, "%s", name);
   vsnprintf(note->text, sizeof note->text, format, arguments);
   va_end(arguments);
+  AL_TRACE(session->holder.trace, "note: %s", note->text);
 }
 
 bool al_session_news(al_session *session, al_note *note) {

@@ -134,8 +134,8 @@ static void got(taking *self) {
 
 /* ---- trying again ----------------------------------------------------------------------------------------------- */
 
-static void pause_at(taking *self, void (*step)(al_op *)) {
-  self->op.step = step;
+static void pause_at(taking *self, void (*step)(al_op *), const char *step_name) {
+  al_op_enter_at(&self->op, step, step_name);
   self->op.wake = self->op.session->now + al_backoff_next(&self->again, &self->op.session->random);
 }
 
@@ -157,7 +157,7 @@ static void missed(taking *self) {
   if (al_link_is_lost(&session->holder)) {
     al_op_fail_link(op, &session->holder);
   } else if (code == AL_LOST) {
-    pause_at(self, pausing);
+    pause_at(self, AL_STEP(pausing));
   } else {
     fail(self, code, code == AL_NOT_FOUND ? NULL : why);
   }
@@ -221,7 +221,7 @@ static int64_t ring_again(taking *self) {
 }
 
 static void wait_for(taking *self, int64_t time) {
-  self->op.step = waiting;
+  al_op_enter(&self->op, waiting);
   if (self->from->kind->is_mutex) self->op.wake = al_deadline_after(self->op.session->now, time);
 }
 
@@ -246,7 +246,7 @@ static bool is_held_here(const taking *self) {
 static bool lost_prober(taking *self) {
   if (!self->waits || !al_op_lost_prober(&self->op)) return false;
   al_op_answered(&self->op);
-  pause_at(self, proberless);
+  pause_at(self, AL_STEP(proberless));
   return true;
 }
 
@@ -275,11 +275,11 @@ static void settling(al_op *op) {
   bool is_counted = self->permit->counts_first || self->has_rung;
   bool looks = self->from->source == AL_FROM_QUORUM || (self->from->kind->is_mutex && !is_counted);
   al_permit_ask(self->permit, looks && !self->from->cannot_ask);
-  op->step = deciding;
+  al_op_enter(op, deciding);
 }
 
 static void settle(al_op *op) {
-  op->step = settling;
+  al_op_enter(op, settling);
   op->wake = 0; /* due at once */
 }
 
@@ -305,7 +305,7 @@ static bool is_answered(taking *self) {
 }
 
 static void ring(taking *self) {
-  self->op.step = ringing;
+  al_op_enter(&self->op, ringing);
   al_probes_begin(&self->probes, &self->op, AL_MESSAGE_TOKEN, AL_PROBE_PUBLISH, 1, name_queue, self->from);
 }
 
@@ -315,7 +315,7 @@ static void ringing(al_op *op) {
   taking *self = (taking *)op;
   if (!is_claiming(self) || !is_answered(self)) return;
   if (self->probes.answers[0] == AL_ANSWER_ABSENT) {
-    pause_at(self, unseen);
+    pause_at(self, AL_STEP(unseen));
     return;
   }
   self->has_rung = true;
@@ -344,7 +344,7 @@ static void needing_prober(al_op *op) {
   taking *self = (taking *)op;
   if (!is_claiming(self) || !al_op_needs(op, op->session->prober)) return;
   al_op_ask(op);
-  op->step = seeking_rival;
+  al_op_enter(op, seeking_rival);
   al_probes_begin(&self->probes, op, AL_MESSAGE_PROBE, AL_PROBE_PUBLISH, 1, name_rival, self->from);
 }
 
@@ -368,7 +368,7 @@ static void asking(al_op *op) {
   taking *self = (taking *)op;
   if (!al_op_needs(op, &op->session->holder)) return;
   al_op_ask(op);
-  op->step = consuming;
+  al_op_enter(op, consuming);
   self->has_rung = false;
   bool counts_first = self->from->cannot_ask || op->session->now - self->from->counted_at >= COUNTED;
   self->permit =
@@ -376,7 +376,7 @@ static void asking(al_op *op) {
 }
 
 static al_op *begin(al_takeable *from, const al_acquire_options *options) {
-  taking *self = (taking *)al_op_new(from->session, sizeof *self);
+  taking *self = (taking *)al_op_new(from->session, sizeof *self, from->name);
   if (!self) return NULL;
   al_acquire_options_init(&self->options);
   if (options) self->options = *options;

@@ -109,7 +109,7 @@ static void reading(al_op *op) {
   if (!al_admin_mutex_held(&work->mutex) || !al_token_queues_poll(&work->queues)) return;
   if (!has_all_marks(work)) {
     op->wake = op->session->now + al_backoff_next(&work->wait, &op->session->random);
-    op->step = looking_again_later;
+    al_op_enter(op, looking_again_later);
     return;
   }
   work->verdict = al_token_plan_make(&work->plan, &work->queues, work->name, work->words);
@@ -123,7 +123,7 @@ static void reading(al_op *op) {
 
 static void look(al_op *op) {
   al_token_work *work = (al_token_work *)op;
-  op->step = reading;
+  al_op_enter(op, reading);
   al_token_queues_begin(&work->queues, op, work->name);
 }
 
@@ -141,7 +141,7 @@ static void wanting_links(al_op *op) {
   bool publishes = work->plan.action != AL_REMOVE && work->plan.action != AL_DESTROY;
   if (!al_op_needs(op, &op->session->holder)) return;
   if (publishes && !al_op_needs(op, op->session->prober)) return;
-  op->step = taking_mutex;
+  al_op_enter(op, taking_mutex);
   al_name(queue, AL_SUFFIX_TOKEN_ADMIN, work->name);
   al_admin_mutex_begin(&work->mutex, op, work->name, queue);
 }
@@ -151,7 +151,7 @@ static void wanting_links(al_op *op) {
 static al_op *token_admin_begin(al_session *session, al_action action, const char *name, int amount,
                                 const al_token_admin_options *options) {
   AL_TURN(session);
-  al_token_work *work = (al_token_work *)al_op_new(session, sizeof *work);
+  al_token_work *work = (al_token_work *)al_op_new(session, sizeof *work, name);
   if (!work) return NULL;
   al_token_admin_options_init(&work->options);
   if (options) work->options = *options;

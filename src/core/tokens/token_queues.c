@@ -59,13 +59,13 @@ static void reading(al_op *op) {
 static void wanting_link(al_op *op) {
   slots_op *self = (slots_op *)op;
   if (!al_op_needs(op, &op->session->holder)) return;
-  op->step = reading;
+  al_op_enter(op, reading);
   al_token_queues_begin(&self->queues, op, self->name);
 }
 
 al_op *al_token_admin_slots(al_session *session, const char *name, const al_token_admin_options *options) {
   AL_TURN(session);
-  slots_op *self = (slots_op *)al_op_new(session, sizeof *self);
+  slots_op *self = (slots_op *)al_op_new(session, sizeof *self, name);
   if (!self) return NULL;
   snprintf(self->name, sizeof self->name, "%s", name);
   self->op.stop = slots_stop;

@@ -49,7 +49,7 @@ static void settling(al_op *op) {
 
 static void give_back(al_token_work *work) {
   al_drain_return(&work->drain_goal.drain);
-  work->op.step = settling;
+  al_op_enter(&work->op, settling);
 }
 
 static bool renews(const al_token_work *work) {
@@ -61,7 +61,7 @@ static void acknowledge(al_token_work *work) {
   work->begun = work->plan.way == AL_TOKEN_TAKES ? AL_REPAIR_AND_RESIZE_DO : AL_RESIZE_FINISHES;
   if (renews(work)) work->begun = AL_REPAIR_DOES;
   al_drain_acknowledge(&work->drain_goal.drain);
-  work->op.step = settling;
+  al_op_enter(&work->op, settling);
 }
 
 static void outstaying(al_op *op) {
@@ -105,7 +105,7 @@ static void asking(al_op *op) {
 
 static void ask(al_token_work *work, const char *queue) {
   work->asked = queue;
-  work->op.step = asking;
+  al_op_enter(&work->op, asking);
   al_op_ask(&work->op);
 }
 
@@ -189,7 +189,7 @@ static void pass_barrier(al_token_work *work) {
     proceed(work);
     return;
   }
-  work->op.step = passing_barrier;
+  al_op_enter(&work->op, passing_barrier);
   al_barrier_begin(&work->barrier, &work->op, AL_PROBE_PUBLISH, work->name);
 }
 
@@ -224,7 +224,7 @@ static void collect_permits(al_token_work *work, al_drain_goal_kind goal, int nu
   int64_t wait = work->options.wait;
   work->allowed = al_deadline_after(work->allowed, wait);
   work->op.deadline = al_deadline_after(work->op.deadline, wait);
-  work->op.step = collecting;
+  al_op_enter(&work->op, collecting);
   al_drain_goal_begin(&work->drain_goal, &work->op, work->queues.permits.queue, goal, number, wait);
 }
 
@@ -260,7 +260,7 @@ static void collecting_marks(al_op *op) {
 
 /* Only administrators take marks, and this one holds the mutex: so the marks lie ready. */
 static void collect_marks(al_token_work *work) {
-  work->op.step = collecting_marks;
+  al_op_enter(&work->op, collecting_marks);
   al_drain_goal_go_on(&work->drain_goal, work->queues.marks.queue, work->op.session->settings.timeout);
 }
 

@@ -39,6 +39,7 @@ void al_connection_attach(al_link *link, al_port *port, int64_t now, int64_t dea
   link->code = AL_OK;
   link->why[0] = '\0';
   link->seen_cluster[0] = '\0';
+  AL_TRACE(link->trace, "%s: connected to %s:%d", link->role, al_link_place(link), link->settings->port);
   port->kind->send_header(port);
 }
 
@@ -220,6 +221,7 @@ static void connection_method(al_link *link, const amqp_frame_t *frame) {
 }
 
 static void dispatch(al_link *link, const amqp_frame_t *frame) {
+  if (link->trace) al_trace_frame(link->trace, link->role, "<", frame);
   if (frame->frame_type == PROTOCOL_HEADER) {
     const amqp_frame_t *f = frame;
     al_connection_abort(link, AL_PROTOCOL, "the broker speaks another protocol (AMQP %d.%d), not AMQP 0-9-1",

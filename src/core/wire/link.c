@@ -3,6 +3,7 @@
 #include "core/wire/link.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -168,6 +169,9 @@ bool al_link_is_ready(const al_link *link) {
 
 void al_link_pause(al_link *link) {
   link->due_at = link->now + al_backoff_next(&link->reconnect, link->random);
+  if (link->code != AL_CLOSED)
+    AL_TRACE(link->trace, "%s: pauses for %" PRId64 " ms before it connects again", link->role,
+             (link->due_at - link->now) / AL_MILLISECOND);
 }
 
 void al_link_put_off(al_link *link) {
@@ -184,6 +188,7 @@ void al_link_forget(al_link *link) {
 
 void al_link_send(al_link *link, const amqp_frame_t *frame) {
   if (!link->port) return;
+  if (link->trace) al_trace_frame(link->trace, link->role, ">", frame);
   link->sent_at = link->now;
   link->port->kind->send(link->port, frame);
 }

@@ -29,6 +29,7 @@
 
 #include "core/base/amqp.h"
 #include "core/base/backoff.h"
+#include "core/base/trace.h"
 #include "core/wire/nodes.h"
 #include "core/wire/port.h"
 
@@ -113,6 +114,7 @@ struct al_link {
   void (*tell_time)(
       void *watcher); /* sets `now` to the current time; NULL: time stands still during a pump */
   void *watcher;
+  al_trace *trace; /* NULL */
 };
 
 /* `random` is the state of the owner's random numbers. `cluster` is shared with other links (nodes.h). */

@@ -1,0 +1,63 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- The trace that docs/debugging.md reads.
+local amqplocks = require "amqplocks"
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local process = require "spec.support.process"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local operated_it = broker.operated_it(it, pending)
+
+after_each(stage.clear)
+teardown(stage.check)
+
+operated_it("a trace of two processes has a lost race, a hand-over and a lost lock, in whole lines", function()
+  local path, user, name, password = os.tmpname(), client.unique "user", stage.mutex(), "sesame4711"
+  stage.undo(function() return os.remove(path), broker.suite:delete_user(user) end)
+  local url = broker.suite:add_user(user, ".*", ".*", ".*"):gsub("password@", password .. "@")
+  broker.suite:change_password(user, password)
+  local mutex, queue = stage.connect(url, { name = "one", trace = path }):mutex(name), name .. "-mutex"
+  local two = process.start{ AMQPLOCKS_TRACE = path }
+  two:run("mutex = assert(require('amqplocks').connect(..., { name = 'two' })):mutex(select(2, ...))", url, name)
+  for _ = 1, 12 do assert(stage.take(mutex):release()) end
+  two:run "lock = assert(mutex:acquire())"
+  client.shared():probe(queue, { message_id = "\n\27[2J", correlation_id = ("x"):rep(250), type = ("y"):rep(250) })
+  stage.fails("busy", mutex:try_acquire())
+  two:run "lock:release()"
+  local lock = stage.take(mutex)
+  two:begin "lock = assert(mutex:acquire { poll = 600 })"
+  until_true(function() return process.contents(path):find "acquire.c:waiting" end)
+  assert(lock:release())
+  two:finish()
+  broker.suite:delete_queue(queue)
+  two:run "while lock:held() do end"
+  local text, at, known = process.contents(path), 1, { QUEUE = queue, NAME = name }
+  for _, shown in ipairs{
+    'one/%d+ op %d+ claims without a search\n', 'one/%d+ holder 1 > queue.declare queue="QUEUE" exclusive=1\n',
+    'one/%d+ holder 1 < channel.close reply_code=40%d reply_text="', 'one/%d+ "QUEUE" is not ours: contended: %u',
+    'one/%d+ op %d+ has lost the race for "QUEUE"\n', 'one/%d+ op %d+ busy: ', 'two/%d+ op %d+ begins: "NAME"\n',
+    'two/%d+ op %d+ finds nothing free: 1 of 1 are held', 'two/%d+ op %d+ acquire.c:waiting\n',
+    'one/%d+ "QUEUE" is being released\n', 'two/%d+ holder %d+ < header type="amqplocks.token"',
+    'two/%d+ op %d+ acquire.c:claiming\n', 'two/%d+ "QUEUE" is held\n', 'two/%d+ op %d+ done\n',
+    'two/%d+ note: "QUEUE" was lost: its queue was deleted, but not by this client\n',
+  } do
+    local words = shown:gsub("%u%u%u+", function(word) return known[word] and known[word]:gsub("%p", "%%%0") end)
+    at = select(2, text:find(words, at)) or error(("%s is not in\n%s"):format(words, text:sub(at)))
+  end
+  for written in text:gmatch "([^\n]*)\n" do
+    assert.matches("^%d+%-%d%d%-%d%dT%d%d:%d%d:%d%d%.%d%d%d%d%d%dZ [ot][nw][eo]/%d+ %S", written)
+    assert.is_true(#written < 512 and not written:find "%c", written)
+  end
+  assert.matches('message_id="??[2J"', text, 1, true)
+  assert.is_nil(text:find(password, 1, true))
+end)
+
+it("a trace that cannot be written is an error of connect", function()
+  local words = 'protocol: the trace file "/proc" cannot be opened: Is a directory'
+  assert.equal(words, stage.fails("protocol", amqplocks.connect(nil, { trace = "/proc" })))
+  assert.equal(words, process.start{ AMQPLOCKS_TRACE = "/proc" }:run(
+    "return tostring(select(2, require('amqplocks').connect(nil, ...)))"))
+end)
