@@ -20,6 +20,7 @@
  *   - as long as the broker has told only the truth, a lock that reports that it is held is held there.
  * At the end, of which there are four kinds, everything ends: operations end by themselves, and their claims with them.
  * Nothing is left at a truthful broker, or, as the sanitizers check, in memory. */
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -896,6 +897,25 @@ static void run(world *w) {
 
 /* ---- beginning and ending ---------------------------------------------------------------------------------------- */
 
+static void say(al_trace *trace, const char *format, ...) {
+  char line[AL_MESSAGE_SIZE];
+  va_list arguments;
+  (void)trace;
+  va_start(arguments, format);
+  vsnprintf(line, sizeof line, format, arguments);
+  va_end(arguments);
+}
+
+static void end_trace(al_trace *trace) { (void)trace; }
+
+/* All is traced, so that what words are made of is read. */
+static void trace_all(al_session *session) {
+  static al_trace trace = {.say = say, .end = end_trace};
+  al_link *links[AL_LINKS];
+  al_session_links(session, links);
+  for (int i = 0; i < AL_LINKS; i++) links[i]->trace = &trace;
+}
+
 static al_session *new_session(unsigned b, unsigned seed, al_session *lender) {
   static const int64_t beats[] = {10, 1, 60, 600}, limits[] = {2047, 1, 3, 16};
   static const int64_t patience[] = {5 * AL_SECOND, 50 * AL_MILLISECOND, AL_SECOND, 60 * AL_SECOND};
@@ -908,6 +928,7 @@ static al_session *new_session(unsigned b, unsigned seed, al_session *lender) {
   settings.external = b >> 6 == 3;
   al_session *session = al_session_new(&settings, seed, lender);
   CHECK(session, "no memory");
+  trace_all(session);
   return session;
 }
 
