@@ -399,7 +399,7 @@ describe("TLS in cqueues", function()
   local function pem(name) return directory .. "/" .. name .. ".pem" end
 
   local function connect(tls, address)
-    return amqplocks.connect(address or url, { driver = "cqueues", tls = tls })
+    return amqplocks.connect(address or url, { driver = "cqueues", tls = tls, timeout = 60 })
   end
 
   loop_it("carries locks, and much in both directions, with the certificate verified", function()
