@@ -78,6 +78,7 @@ build = {
         "src/core/queue/fence_maker.c",
         "src/core/queue/fill.c",
         "src/core/queue/inspect.c",
+        "src/core/session/annex.c",
         "src/core/session/check.c",
         "src/core/session/claim.c",
         "src/core/session/fence_links.c",

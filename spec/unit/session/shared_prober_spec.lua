@@ -81,6 +81,11 @@ describe("a session that is shared", function ()
       end
       peer.holder:send(unpack(told))
       assert.is_false(op:done())
+      if is_released then -- then nothing is known, and the next search asks again
+        peer:pass(5)
+        while peer.prober:next() ~= "nothing" do peer.prober:look{ "images-1-A", "images-1-B" } end
+        peer.holder:expect("queue.declare", { queue = "images-1-B", passive = true })
+      end
     end
   end)
 end)

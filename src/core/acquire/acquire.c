@@ -384,13 +384,15 @@ static bool check_squatters(al_acquire *self) {
   if (!al_squatter_begin(&self->squatter, &self->op, (size_t)self->view.suspect_count, self->kind->suspect,
                          self))
     return false;
-  al_resource_note_squat_check(self->resource);
+  al_resource_note_squat_check(self->resource, true);
   return true;
 }
 
 static void checking_squatters(al_op *op) {
   al_acquire *self = (al_acquire *)op;
-  if (al_squatter_poll(&self->squatter)) wait_or_give_up(self);
+  if (!al_squatter_poll(&self->squatter)) return;
+  if (self->squatter.is_ours) al_resource_note_squat_check(self->resource, false);
+  wait_or_give_up(self);
 }
 
 static void found_nothing(al_acquire *self) {

@@ -2,11 +2,11 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "core/acquire/memory.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define NAMES_MOST 64
+#include "core/session/annex.h"
+
 #define LONG_AGO (-60 * AL_SECOND)
 
 void al_memory_init(al_memory *memory) {
@@ -26,46 +26,20 @@ void al_memory_leave(al_memory *memory) {
   if (--memory->refs == 0) free(memory);
 }
 
-static void drop(al_memory **at) {
-  al_memory *memory = *at;
-  *at = memory->next;
-  al_memory_leave(memory);
+static void drop(void *thing) {
+  al_memory *memory = *(al_memory **)thing;
+  if (memory) al_memory_leave(memory);
 }
 
-static void forget_all(al_session *session) {
-  while (session->memories) drop(&session->memories);
-}
-
-/* Drops the memories behind the first ones. */
-static void drop_rest(al_session *session) {
-  al_memory **at = &session->memories;
-  for (int i = 0; i < NAMES_MOST && *at; i++) at = &(*at)->next;
-  while (*at) drop(at);
-}
-
-static al_memory *add(al_session *session, const char *name) {
-  al_memory *memory = malloc(sizeof *memory);
-  if (!memory) return NULL;
-  al_memory_init(memory);
-  snprintf(memory->name, sizeof memory->name, "%s", name);
-  session->forget_memories = forget_all;
-  return memory;
-}
+/* Pointers, by the name of the semaphore: an object may have the memory for longer than the session. */
+static const al_annex_kind memories = {.size = sizeof(al_memory *), .most = 64, .drop = drop};
 
 al_memory *al_memory_of(al_session *session, const char *name) {
-  al_memory **at = &session->memories;
-  while (*at && strcmp((*at)->name, name) != 0) at = &(*at)->next;
-  al_memory *memory = *at;
-  if (memory)
-    *at = memory->next;
-  else
-    memory = add(session, name);
-  if (!memory) return NULL;
-  memory->next = session->memories;
-  session->memories = memory;
-  memory->refs++;
-  drop_rest(session);
-  return memory;
+  al_memory **kept = al_annex_use(session, &memories, name);
+  if (!kept) return NULL;
+  if (!*kept && (*kept = malloc(sizeof **kept))) al_memory_init(*kept);
+  if (*kept) (*kept)->refs++;
+  return *kept;
 }
 
 /* ---- slots ------------------------------------------------------------------------------------------------------ */

@@ -23,8 +23,7 @@
 
 #define AL_RECALLED_MOST 16
 
-typedef struct al_memory al_memory;
-struct al_memory {
+typedef struct al_memory {
   int64_t bell_missed;  /* when the doorbell was missing, or could not be consumed from */
   al_boldness boldness; /* whether an acquire claims without a search */
 
@@ -36,11 +35,8 @@ struct al_memory {
   bool is_quiet;
   int recalled[AL_RECALLED_MOST], recalled_count; /* won lately, the latest last */
 
-  /* of a memory that a session keeps */
-  int refs; /* the session, and the objects */
-  al_memory *next;
-  char name[AL_NAME_SIZE];
-};
+  int refs; /* of a memory that a session keeps: the session, and the objects */
+} al_memory;
 
 void al_memory_init(al_memory *memory);
 

@@ -81,4 +81,6 @@ bool al_resource_may_be_squatted(const al_resource *resource) {
   return is_past(resource, resource->squat_checked, SQUAT_EVERY);
 }
 
-void al_resource_note_squat_check(al_resource *resource) { resource->squat_checked = resource->session->now; }
+void al_resource_note_squat_check(al_resource *resource, bool is_known) {
+  resource->squat_checked = is_known ? resource->session->now : -SQUAT_EVERY;
+}

@@ -44,6 +44,7 @@ bool al_resource_had_waiters(const al_resource *resource);
 
 /* True if it is time to check for squatters: once a minute at most. */
 bool al_resource_may_be_squatted(const al_resource *resource);
-void al_resource_note_squat_check(al_resource *resource);
+/* `is_known`: nothing is to be asked again before. */
+void al_resource_note_squat_check(al_resource *resource, bool is_known);
 
 #endif

@@ -5,21 +5,18 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/hold/exclusive_queue.h"
+#include "core/hold/names.h"
 #include "core/session/session.h"
 
-/* Counts a queue that has gone since, too: answers on different channels may overtake one another. */
-static bool is_or_was_ours(const al_squatter *squatter, const char *queue) {
-  const al_session *session = squatter->op->session;
-  return al_session_has_released(session, queue, squatter->asked_at) || al_exclusive_find(session, queue);
-}
-
 /* If another caller on this very connection has got the queue meanwhile, the broker lets us declare it: it is no
- * squatter, and what the other suspects are is unknown by then. */
+ * squatter, and what the other suspects are is unknown by then. Answers on different channels may overtake one another,
+ * so any queue of ours that has gone since counts as this one. */
 static bool is_last_squatter(al_squatter *squatter, const amqp_queue_declare_ok_t *ok) {
   char queue[AL_NAME_SIZE];
   snprintf(queue, sizeof queue, "%.*s", (int)ok->queue.len, (const char *)ok->queue.bytes);
-  squatter->is_ours = squatter->is_ours || is_or_was_ours(squatter, queue);
+  const al_session *session = squatter->op->session;
+  if (al_names_find(session, queue) || al_names_removed(session) != squatter->removed)
+    squatter->is_ours = true;
   return ++squatter->found == squatter->count;
 }
 
@@ -52,7 +49,7 @@ bool al_squatter_begin(al_squatter *squatter, al_op *op, size_t count, al_probe_
   *squatter = (al_squatter){.op = op, .count = count};
   squatter->channel = al_channel_take(&op->session->holder, squat_event, squatter);
   if (!squatter->channel) return false;
-  squatter->asked_at = op->session->released_count;
+  squatter->removed = al_names_removed(op->session);
   name(context, 0, squatter->first);
   al_op_ask(op);
   for (size_t i = 0; i < count; i++) {

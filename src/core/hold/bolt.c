@@ -3,27 +3,27 @@
 #include "core/hold/bolt.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/field.h"
 #include "core/queue/declare.h"
-#include "core/session/session.h"
+#include "core/session/annex.h"
 #include "core/wire/link.h"
 
 #define DENIED_FOR (60 * AL_SECOND)
 #define REPLY_TEXT_MOST 255
 #define TAG_SIZE (AL_TICKET_SIZE + 8)
 
-static int find_denied(const al_denied_bolts *denied, const char *bolt) {
-  for (unsigned i = 0; denied && i < denied->count && i < AL_DENIED_MOST; i++)
-    if (strcmp(denied->list[i].name, bolt) == 0) return (int)i;
-  return -1;
-}
+typedef struct denial {
+  int64_t until;
+} denial;
+
+/* By the bolt's name. That of "" is the note that tells of them: no other is written before it is over. */
+static const al_annex_kind denials = {.size = sizeof(denial), .most = 17};
 
 static bool is_denied(const al_session *session, const char *bolt) {
-  int index = find_denied(session->denied_bolts, bolt);
-  return index >= 0 && session->now < session->denied_bolts->list[index].until;
+  const denial *denied = al_annex_find(session, &denials, bolt);
+  return denied && session->now < denied->until;
 }
 
 bool al_bolt_is_needed(const al_session *session, const char *bolt) {
@@ -91,15 +91,11 @@ al_bolt_verdict al_bolt_judge(const al_event *event, const char *bolt) {
 }
 
 void al_bolt_deny(al_session *session, const char *bolt, const char *text) {
-  if (!session->denied_bolts) session->denied_bolts = calloc(1, sizeof *session->denied_bolts);
-  al_denied_bolts *denied = session->denied_bolts;
-  if (!denied) return; /* the next claim will be denied it again */
-  int index = find_denied(denied, bolt);
-  if (index < 0) index = (int)(denied->count++ % AL_DENIED_MOST);
-  snprintf(denied->list[index].name, AL_NAME_SIZE, "%s", bolt);
-  denied->list[index].until = session->now + DENIED_FOR;
-  if (session->now < denied->told_until) return;
-  denied->told_until = session->now + DENIED_FOR;
+  denial *denied = al_annex_use(session, &denials, bolt), *note = al_annex_use(session, &denials, "");
+  if (denied)
+    denied->until = session->now + DENIED_FOR; /* otherwise the next claim will be denied it again */
+  if (!note || session->now < note->until) return;
+  note->until = session->now + DENIED_FOR;
   char name[AL_NAME_SIZE];
   al_queue_parse(bolt, name, NULL);
   al_session_note(session, true, AL_REFUSED, name,

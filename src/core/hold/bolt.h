@@ -18,18 +18,6 @@
 #include "core/session/session.h"
 #include "core/wire/channel.h"
 
-#define AL_DENIED_MOST 16
-
-/* The bolts that were denied, at most the latest AL_DENIED_MOST. */
-typedef struct al_denied_bolts {
-  struct {
-    char name[AL_NAME_SIZE];
-    int64_t until;
-  } list[AL_DENIED_MOST];
-  unsigned count;
-  int64_t told_until; /* no note is written before then */
-} al_denied_bolts;
-
 /* True if the broker needs bolts, and this bolt was not denied lately. */
 bool al_bolt_is_needed(const al_session *session, const char *bolt);
 

@@ -334,7 +334,6 @@ static void exclusive_gone(al_claim *claim) {
   al_exclusive *own = (al_exclusive *)claim;
   al_names_remove(&own->name);
   al_check_drop(&own->check);
-  if (was_declared(own)) al_session_note_released(claim->session, claim->queue);
   al_bell_leave(own->bell, was_declared(own));
   own->bell = NULL;
   if (own->wakes[0] && was_declared(own)) al_prober_ring(claim->session, own->wakes);
@@ -402,12 +401,14 @@ al_exclusive *al_exclusive_begin(al_op *op, const al_exclusive_plan *plan) {
   al_session *session = op->session;
   assert(!al_names_find(session, plan->queue));
   al_exclusive *own = exclusive_new(session, plan);
-  if (!own) {
+  if (!own || !al_names_enter(&own->name, &own->claim)) {
+    free(own);
     al_op_fail(op, AL_NO_MEMORY, "claiming \"%s\"", plan->queue);
     return NULL;
   }
   own->channel = al_channel_take(&session->holder, exclusive_event, own);
   if (!own->channel) {
+    al_names_remove(&own->name);
     free(own);
     al_op_fail_channel(op, &session->holder,
                        "all %d channels of the connection are in use; a lock takes one, and waiting for a "
@@ -416,7 +417,6 @@ al_exclusive *al_exclusive_begin(al_op *op, const al_exclusive_plan *plan) {
     return NULL;
   }
   al_claim_list(&own->claim);
-  al_names_enter(&own->name, &own->claim);
   al_op_watch(op, &own->claim);
   send_claim(own);
   al_origins_ask(session);

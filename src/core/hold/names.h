@@ -17,8 +17,8 @@ typedef struct al_name_entry {
   struct al_name_entry *next; /* in its bucket */
 } al_name_entry;
 
-/* Called by claims: when they begin, and when they are GONE. */
-void al_names_enter(al_name_entry *entry, const al_claim *claim);
+/* Called by claims: when they begin, and when they are GONE. False: no memory. */
+bool al_names_enter(al_name_entry *entry, const al_claim *claim);
 void al_names_remove(al_name_entry *entry);
 
 /* The claim on this queue; NULL if there is none. */
@@ -26,5 +26,8 @@ const al_claim *al_names_find(const al_session *session, const char *queue);
 
 /* True if there is any claim on an exclusive queue: the connection holds, or may hold, something besides permits. */
 bool al_names_are_any(const al_session *session);
+
+/* The number of claims that are GONE so far. */
+uint64_t al_names_removed(const al_session *session);
 
 #endif

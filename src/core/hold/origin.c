@@ -2,41 +2,27 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "core/hold/origin.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "core/base/name.h"
 #include "core/hold/names.h"
-#include "core/session/session.h"
+#include "core/session/annex.h"
 #include "core/wire/channel.h"
 
-#define ORIGINS_MOST 16
 /* after that it is asked again: an administrator may have made the queue ours */
 #define FOREIGN_FOR (60 * AL_SECOND)
 
-struct al_origin {
-  al_origin *next; /* the one noted before it */
-  al_session *session;
-  char queue[AL_NAME_SIZE];
-  enum { AL_ORIGIN_NOTED, AL_ORIGIN_ASKED, AL_ORIGIN_OURS, AL_ORIGIN_FOREIGN } state;
+typedef struct origin {
+  enum { NOTED, ASKED, OURS, FOREIGN } state;
   al_channel *channel; /* ASKED: the question's */
   int64_t asked_at;
-};
+} origin;
 
-/* The pointer to it, or to the end of the list. */
-static al_origin **find(al_session *session, const char *queue) {
-  al_origin **at = &session->origins;
-  while (*at && strcmp((*at)->queue, queue) != 0) at = &(*at)->next;
-  return at;
+static void drop(void *thing) {
+  const origin *self = thing;
+  if (self->channel) al_channel_close(self->channel);
 }
 
-static void drop(al_origin **at) {
-  al_origin *origin = *at;
-  *at = origin->next;
-  if (origin->channel) al_channel_close(origin->channel);
-  free(origin);
-}
+/* By the name of the queue. */
+static const al_annex_kind origins = {.size = sizeof(origin), .most = 16, .goes_down = true, .drop = drop};
 
 /* ---- asking ----------------------------------------------------------------------------------------------------- */
 
@@ -48,67 +34,40 @@ static bool is_of_marks(const al_event *event) {
 }
 
 static void origin_event(void *owner, al_channel *channel, const al_event *event) {
-  al_origin *origin = owner;
+  origin *self = owner;
   bool is_declared = event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DECLARE_OK_METHOD;
   if (event->kind == AL_EVENT_CONTENT || (event->kind == AL_EVENT_METHOD && !is_declared)) return;
-  origin->channel = NULL;
-  origin->state = is_of_marks(event) ? AL_ORIGIN_OURS : AL_ORIGIN_FOREIGN;
+  self->channel = NULL;
+  self->state = is_of_marks(event) ? OURS : FOREIGN;
   if (is_declared) al_channel_give(channel);
 }
 
-static bool is_to_be_asked(const al_origin *origin) {
-  bool is_old = origin->state == AL_ORIGIN_FOREIGN && origin->session->now >= origin->asked_at + FOREIGN_FOR;
-  return origin->state == AL_ORIGIN_NOTED || is_old;
-}
-
 /* Without a free channel the state stays, and the next call asks. */
-static void ask(al_origin *origin) {
+static void ask(al_session *session, const char *queue, void *thing) {
+  origin *self = thing;
   char marks[AL_NAME_SIZE];
-  if (!is_to_be_asked(origin)) return;
-  origin->channel = al_channel_take(&origin->session->holder, origin_event, origin);
-  if (!origin->channel) return;
-  origin->state = AL_ORIGIN_ASKED;
-  origin->asked_at = origin->session->now;
-  al_name(marks, AL_SUFFIX_MARKS, origin->queue);
-  al_channel_declare_passive(origin->channel, marks);
+  bool is_old = self->state == FOREIGN && session->now >= self->asked_at + FOREIGN_FOR;
+  if (self->state != NOTED && !is_old) return;
+  self->channel = al_channel_take(&session->holder, origin_event, self);
+  if (!self->channel) return;
+  self->state = ASKED;
+  self->asked_at = session->now;
+  al_name(marks, AL_SUFFIX_MARKS, queue);
+  al_channel_declare_passive(self->channel, marks);
 }
 
-void al_origins_ask(al_session *session) {
-  for (al_origin *origin = session->origins; origin; origin = origin->next) ask(origin);
-}
+void al_origins_ask(al_session *session) { al_annex_each(session, &origins, ask); }
 
 /* ---- remembering ------------------------------------------------------------------------------------------------ */
 
-static al_origin *add(al_session *session, const char *queue) {
-  al_origin *origin = calloc(1, sizeof *origin), **last = &session->origins;
-  if (!origin) return NULL;
-  origin->session = session;
-  snprintf(origin->queue, sizeof origin->queue, "%s", queue);
-  origin->next = session->origins;
-  session->forget_origins = al_origins_forget;
-  session->origins = origin;
-  for (int i = 0; i < ORIGINS_MOST && *last; i++) last = &(*last)->next;
-  if (*last) drop(last);
-  return origin;
-}
-
 void al_origin_note(al_session *session, const char *queue) {
-  al_origin *origin = *find(session, queue);
-  if (!origin) origin = add(session, queue);
-  if (origin && al_names_are_any(session)) ask(origin);
+  origin *self = al_annex_use(session, &origins, queue);
+  if (self && al_names_are_any(session)) ask(session, queue, self);
 }
 
 bool al_origin_is_ours(const al_session *session, const char *queue) {
-  for (const al_origin *origin = session->origins; origin; origin = origin->next)
-    if (strcmp(origin->queue, queue) == 0) return origin->state == AL_ORIGIN_OURS;
-  return false;
+  const origin *self = al_annex_find(session, &origins, queue);
+  return self && self->state == OURS;
 }
 
-void al_origin_forget(al_session *session, const char *queue) {
-  al_origin **at = find(session, queue);
-  if (*at) drop(at);
-}
-
-void al_origins_forget(al_session *session) {
-  while (session->origins) drop(&session->origins);
-}
+void al_origin_forget(al_session *session, const char *queue) { al_annex_drop(session, &origins, queue); }

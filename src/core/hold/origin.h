@@ -21,8 +21,6 @@
 
 #include "amqplocks.h"
 
-typedef struct al_origin al_origin;
-
 /* The session takes quorum permits from this queue. The holder must be open. */
 void al_origin_note(al_session *session, const char *queue);
 
@@ -34,8 +32,5 @@ bool al_origin_is_ours(const al_session *session, const char *queue);
 
 /* The queue went. */
 void al_origin_forget(al_session *session, const char *queue);
-
-/* The connection is over, or the session. */
-void al_origins_forget(al_session *session);
 
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/backoff.h"
+#include "core/session/annex.h"
 #include "core/session/claim.h"
 #include "core/session/op.h"
 #include "core/session/prober.h"
@@ -28,7 +29,7 @@ static void holder_changed(void *watcher, al_link *holder, al_link_change change
   al_session_note_change(session, holder, change);
   if (change == AL_LINK_WENT_DOWN) {
     al_claims_down(session);
-    if (session->forget_origins) session->forget_origins(session);
+    al_annexes_drop(session, false);
   }
   al_ops_step(session);
 }
@@ -77,11 +78,9 @@ static void session_free(al_session *session) {
   if (session->transport_free) session->transport_free(session->transport); /* first: it may have a thread */
   if (session->holder.trace) session->holder.trace->end(session->holder.trace);
   al_claims_free(session);
-  if (session->forget_origins) session->forget_origins(session);
-  if (session->forget_memories) session->forget_memories(session);
+  al_annexes_drop(session, true);
   al_connection_free(&session->holder);
   al_prober_leave(session->asks_by, session);
-  free(session->denied_bolts);
   free(session->notes);
   explicit_bzero(&session->settings, sizeof session->settings); /* they have a password */
   free(session);

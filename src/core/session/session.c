@@ -112,17 +112,6 @@ void al_session_alert(al_session *session) {
   if (session->alarm) session->alarm(session, true);
 }
 
-void al_session_note_released(al_session *session, const char *queue) {
-  snprintf(session->released[session->released_count++ % AL_RELEASED], AL_NAME_SIZE, "%s", queue);
-}
-
-bool al_session_has_released(const al_session *session, const char *queue, uint64_t count) {
-  if (session->released_count - count > AL_RELEASED) return true;
-  for (uint64_t i = count; i < session->released_count; i++)
-    if (strcmp(session->released[i % AL_RELEASED], queue) == 0) return true;
-  return false;
-}
-
 uint64_t al_session_alerts(al_session *session) {
   if (al_session_forked(session)) return 0;
   AL_TURN(session); /* otherwise this could switch off the alarm of an alert that comes now */

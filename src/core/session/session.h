@@ -14,14 +14,13 @@
 #include "amqplocks.h"
 #include "core/wire/link.h"
 
+typedef struct al_annex al_annex;
 typedef struct al_claim al_claim;
 typedef struct al_prober al_prober;
 typedef struct al_fence_links al_fence_links;
 struct al_transport; /* the transport's own data in a session */
 
-#define AL_NAME_BUCKETS 64
-#define AL_CODES 32    /* more than there are */
-#define AL_RELEASED 16 /* so many names of queues are kept after they went */
+#define AL_CODES 32 /* more than there are */
 
 /* What al_session_stats() tells and nothing else remembers. */
 typedef struct al_counts {
@@ -42,18 +41,10 @@ struct al_session {
   uint64_t op_changes; /* how often so far an operation has ended, or begun to wait for others */
   al_claim *claims;    /* the claims that are not GONE, or are to be freed */
   al_counts counts;
-  int nests; /* operations that begin now are parts of others */
-  /* Its own queues that went away, the i-th at i % AL_RELEASED, and their number so far; for squatter.h. */
-  char released[AL_RELEASED][AL_NAME_SIZE];
-  uint64_t released_count;
-  struct al_name_entry *names[AL_NAME_BUCKETS]; /* what the holder holds or may hold, by queue; names.h */
-  struct al_denied_bolts *denied_bolts;         /* made with the first denial; NULL; bolt.h */
-  struct al_origin *origins;                    /* of the queues of its quorum permits; NULL; origin.h */
-  void (*forget_origins)(al_session *);         /* set with the first origin */
-  struct al_memory *memories;                   /* of semaphores, the latest first; NULL; memory.h */
-  void (*forget_memories)(al_session *);        /* set with the first memory */
-  bool needs_cleanup;                           /* some claims are GONE or UNDOING */
-  int64_t cleanup_due;                          /* when to retry the undoing of a claim; AL_NEVER */
+  int nests;           /* operations that begin now are parts of others */
+  al_annex *annexes;   /* what the layers above keep in it; annex.h */
+  bool needs_cleanup;  /* some claims are GONE or UNDOING */
+  int64_t cleanup_due; /* when to retry the undoing of a claim; AL_NEVER */
   uint64_t random;
   int64_t now;
   double wall; /* seconds since the epoch at `now` = 0 */
@@ -113,11 +104,6 @@ bool al_session_is_quiet(const al_session *session, uint64_t alerts);
  * the session's alarm is woken. Call with the turn held. After the owner has closed the session nothing is
  * notified. */
 void al_session_alert(al_session *session);
-
-/* A queue of the session went away. */
-void al_session_note_released(al_session *session, const char *queue);
-/* True if this queue has gone since `count` queues had, or if so many have gone that it is not known. */
-bool al_session_has_released(const al_session *session, const char *queue, uint64_t count);
 
 /* Microseconds since the epoch, by this machine's wall clock. */
 int64_t al_session_microseconds(const al_session *session);
