@@ -9,12 +9,13 @@
 #include "core/session/session.h"
 #include "core/session/turn.h"
 #include "transport/descriptors.h"
+#include "transport/socket.h"
 #include "transport/system.h"
 
 #define STAY_OUT (100 * AL_MILLISECOND) /* after the owner last called the library */
 
-void al_keeper_init(al_keeper *keeper, const al_keeper_port *port, al_session *session) {
-  *keeper = (al_keeper){.port = port, .session = session, .poke = -1};
+void al_keeper_init(al_keeper *keeper, al_session *session) {
+  *keeper = (al_keeper){.session = session, .poke = -1};
 }
 
 void al_keeper_poke(al_keeper *keeper) {
@@ -23,16 +24,32 @@ void al_keeper_poke(al_keeper *keeper) {
     return; /* a full counter wakes it too */
 }
 
+static int watch(const al_link *link, struct pollfd *one) {
+  if (!link->port) return 0;
+  bool unsent = al_socket_has_unsent(link->port);
+  bool reads = al_socket_reads(link->port);
+  *one = (struct pollfd){.fd = al_socket_fd(link->port),
+                         .events = (short)((reads ? POLLIN : 0) | (unsent ? POLLOUT : 0))};
+  return one->fd >= 0;
+}
+
+int al_keeper_watch(al_session *session, struct pollfd watched[AL_LINKS]) {
+  al_link *links[AL_LINKS];
+  int count = al_session_served_links(session, links), watched_count = 0;
+  for (int i = 0; i < count; i++) watched_count += watch(links[i], &watched[watched_count]);
+  return watched_count;
+}
+
 /* Takes one turn. Fills in what to poll, and returns until when. */
 static int64_t keep(const al_keeper *keeper, struct pollfd links[AL_LINKS], int *count) {
   al_session *session = keeper->session;
   *count = 0;
-  if (keeper->port->is_turn_wanted(session)) return al_system_now() + STAY_OUT;
+  if (keeper->claimants > 0) return al_system_now() + STAY_OUT;
   AL_TURN(session);
-  int64_t now = al_system_now(), owner_seen = keeper->port->owner_seen(session);
-  if (now < owner_seen + STAY_OUT) return owner_seen + STAY_OUT;
+  int64_t now = al_system_now(), from = keeper->owner_seen + STAY_OUT;
+  if (now < from) return from;
   al_session_pump(session, now);
-  *count = keeper->port->watch(session, links);
+  *count = al_keeper_watch(session, links);
   return al_session_wake(session);
 }
 

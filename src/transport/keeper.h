@@ -18,26 +18,24 @@
 
 #include "core/session/loop.h"
 
-/* Functions of the session's transport that the keeper calls. */
-typedef struct al_keeper_port {
-  /* With the turn held: fills in what to poll for the session's links, and returns their number. */
-  int (*watch)(al_session *, struct pollfd links[AL_LINKS]);
-  int64_t (*owner_seen)(const al_session *); /* with the turn held: when the owner last called the library */
-  /* Without the turn: returns whether the owner waits for it. A mutex is not fair: a keeper whose peer never pauses
-   * would take it again and again. */
-  bool (*is_turn_wanted)(const al_session *);
-} al_keeper_port;
-
 typedef struct al_keeper {
-  const al_keeper_port *port;
   al_session *session;
   pthread_t thread;
   bool runs, has_failed;
   int poke; /* an eventfd: check `quit`, and the descriptors to poll */
   _Atomic bool quit;
+
+  /* Set by the transport. */
+  int64_t owner_seen; /* with the turn held: when the owner, not the keeper, last had it */
+  /* Threads that want the turn and do not have it yet. A mutex is not fair: a keeper whose peer never pauses would take
+   * it again and again. */
+  _Atomic int claimants;
 } al_keeper;
 
-void al_keeper_init(al_keeper *keeper, const al_keeper_port *port, al_session *session);
+/* With the turn held: fills in what to poll for the session's links, and returns their number. */
+int al_keeper_watch(al_session *session, struct pollfd links[AL_LINKS]);
+
+void al_keeper_init(al_keeper *keeper, al_session *session);
 
 /* Starts the keeper if it does not run yet. Returns false if the system has no thread or descriptor left. */
 bool al_keeper_start(al_keeper *keeper);

@@ -36,17 +36,13 @@
 
 struct al_transport {
   al_fork fork;
-  pthread_mutex_t turn;  /* recursive */
-  int turns;             /* how often the thread that holds the turn has taken it */
-  _Atomic int claimants; /* threads that want the turn and do not have it yet */
+  pthread_mutex_t turn; /* recursive */
+  int turns;            /* how often the thread that holds the turn has taken it */
   al_keeper keeper;
   int alarm;            /* an eventfd, made when first asked for: there are alerts; -1: none */
   bool is_alarm_due;    /* raise it at the end of the turn, when other threads see the cause */
   uint64_t alerts_told; /* the number of alerts when a wait without an operation last returned */
-  int64_t owner_seen;   /* when the owner, not the keeper, last had the turn */
 };
-
-static int watch_links(al_session *session, struct pollfd watched[AL_LINKS]);
 
 /* ---- sessions --------------------------------------------------------------------------------------------------- */
 
@@ -68,9 +64,9 @@ static bool has_forked(const al_session *session) { return al_fork_happened(&ses
 /* A child has no keeper, and its copy of the mutex may be held by the parent's keeper. So a child takes no turn. */
 static void take_turn(al_session *session) {
   if (has_forked(session)) return;
-  session->transport->claimants++;
+  session->transport->keeper.claimants++;
   pthread_mutex_lock(&session->transport->turn);
-  session->transport->claimants--;
+  session->transport->keeper.claimants--;
   session->transport->turns++;
   al_session_set_time(session, al_system_now(), al_system_wall());
 }
@@ -125,13 +121,6 @@ static int64_t now(const al_session *session) {
   return al_system_now();
 }
 
-static int64_t owner_seen(const al_session *session) { return session->transport->owner_seen; }
-
-static bool is_turn_wanted(const al_session *session) { return session->transport->claimants > 0; }
-
-static const al_keeper_port keeper_port = {
-    .watch = watch_links, .owner_seen = owner_seen, .is_turn_wanted = is_turn_wanted};
-
 al_session *al_native_new(const al_settings *settings) { return al_native_new_list(settings, 1); }
 
 static al_session *native_new(const al_settings *settings) {
@@ -140,7 +129,7 @@ static al_session *native_new(const al_settings *settings) {
   session->transport_free = transport_free;
   session->transport = transport_new();
   if (session->transport) {
-    al_keeper_init(&session->transport->keeper, &keeper_port, session);
+    al_keeper_init(&session->transport->keeper, session);
     session->take_turn = take_turn;
     session->give_turn = give_turn;
     session->clock = now;
@@ -273,22 +262,6 @@ static void connect_due(al_session *session, al_link *link) {
 
 /* ---- waiting ---------------------------------------------------------------------------------------------------- */
 
-static int watch(const al_link *link, struct pollfd *one) {
-  if (!link->port) return 0;
-  bool unsent = al_socket_has_unsent(link->port);
-  bool reads = al_socket_reads(link->port);
-  *one = (struct pollfd){.fd = al_socket_fd(link->port),
-                         .events = (short)((reads ? POLLIN : 0) | (unsent ? POLLOUT : 0))};
-  return one->fd >= 0;
-}
-
-static int watch_links(al_session *session, struct pollfd watched[AL_LINKS]) {
-  al_link *links[AL_LINKS];
-  int count = al_session_served_links(session, links), watched_count = 0;
-  for (int i = 0; i < count; i++) watched_count += watch(links[i], &watched[watched_count]);
-  return watched_count;
-}
-
 /* What else a wait ends with. */
 typedef struct also {
   int fd;           /* -1: none */
@@ -298,7 +271,7 @@ typedef struct also {
 
 static void poll_links(al_session *session, also *also, int64_t until) {
   struct pollfd all[1 + AL_LINKS] = {{.fd = also->fd, .events = POLLIN}};
-  int count = watch_links(session, all + 1);
+  int count = al_keeper_watch(session, all + 1);
   int64_t left = until - al_system_now();
   if (left > LOOK_AROUND) left = LOOK_AROUND;
   if (left < 0) left = 0;
@@ -315,7 +288,7 @@ static void look_at(also *also) {
 
 static void pump(al_session *session) {
   al_session_pump(session, al_system_now());
-  session->transport->owner_seen = session->now;
+  session->transport->keeper.owner_seen = session->now;
 }
 
 void al_native_touch(al_session *session) {

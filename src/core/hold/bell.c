@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "core/base/field.h"
-#include "core/base/moves.h"
 #include "core/queue/declare.h"
 #include "core/session/message.h"
 #include "core/session/op.h"
@@ -17,17 +16,6 @@
 
 #define KEEPER                                                                                               \
   INT_MAX /* the priority of a holder that others wait for: it rings for a token, and must get it itself */
-
-static const al_move moves[] = {{AL_BELL_WAITS, AL_BELL_SETTLES}, /* its caller has got the slot */
-                                {AL_BELL_SETTLES, AL_BELL_KEEPS}, /* its caller is told that others wait */
-                                {AL_BELL_KEEPS, AL_BELL_KEEPS},
-                                {AL_ANY, AL_BELL_LEAVES},
-                                AL_MOVES_END};
-
-static void go(al_bell *bell, al_bell_stage stage) {
-  al_move_check(moves, bell->stage, stage);
-  bell->stage = stage;
-}
 
 bool al_bell_is_out(const al_bell *bell) { return bell->consumer.state == AL_CONSUMER_OUT; }
 
@@ -142,7 +130,7 @@ bool al_bell_take_missing(al_bell *bell) {
 
 void al_bell_settle(al_bell *bell, bool was_quick, bool may_exist) {
   al_consumer *consumer = &bell->consumer;
-  go(bell, AL_BELL_SETTLES);
+  bell->stage = AL_BELL_SETTLES;
   if (bell->found != AL_BELL_EARLY) bell->found = may_exist ? AL_BELL_THERE : AL_BELL_MISSING;
   if (consumer->state == AL_CONSUMER_WAITING && was_quick)
     al_consumer_ask(consumer);
@@ -152,14 +140,14 @@ void al_bell_settle(al_bell *bell, bool was_quick, bool may_exist) {
 
 void al_bell_want_token(al_bell *bell) {
   if (!bell || !bell->makes || bell->found == AL_BELL_MISSING) return;
-  go(bell, AL_BELL_KEEPS);
+  bell->stage = AL_BELL_KEEPS;
   if (al_bell_is_out(bell)) arrive_first(bell);
 }
 
 void al_bell_leave(al_bell *bell, bool freed) {
   if (!bell) return;
   if (freed && bell->rings && !al_bell_has_token(bell)) al_prober_ring(bell->consumer.session, bell->queue);
-  go(bell, AL_BELL_LEAVES);
+  bell->stage = AL_BELL_LEAVES;
   al_consumer_cancel(&bell->consumer);
   if (al_bell_is_out(bell)) free(bell);
 }

@@ -171,6 +171,7 @@ static void go_on(gather *self) {
   } else if (self->gate) {
     leave_gate(self);
   } else if (are_certain(self)) {
+    al_op_abandon(op, self->census);
     al_locks_count(op);
     al_op_finish(op);
   }
