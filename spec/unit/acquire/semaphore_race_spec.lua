@@ -80,6 +80,17 @@ describe("an acquire", function ()
       is_granted(op, 3)
     end)
 
+    it("passes over the last sixteen that it lost", function ()
+      local op = peer:semaphore("images", { max_attempts = 30 }):acquire(0)
+      for slot = 1, 17 do
+        if slot == 17 then peer.prober:look(row(17)) end -- a window, of which it lost all
+        loses(row(17), slot)
+        peer:pass(0.01)
+      end
+      peer.prober:look(row(17))
+      is_granted(op) -- the first one is forgotten
+    end)
+
     it("as often as it may: contended", function ()
       for _, attempts in ipairs{ 1, 8 } do
         open()

@@ -39,6 +39,7 @@ end
 -- An action under way that has the mutex and knows what there is. Returns op, mutex.
 function scene.begin(peer, action, amount, options, exists)
   local op, mutex = scene.starts(peer, action, amount, options)
+  peer.prober:silent()
   peer.holder:grant(mutex)
   peer.prober:barrier()
   scene.survey(peer, exists)

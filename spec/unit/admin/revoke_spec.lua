@@ -61,6 +61,16 @@ describe("a holder", function ()
     peer.holder:silent()
   end)
 
+  it("hears it in the moment it has been counted as holding, before any answer to its claim", function ()
+    local op = peer:semaphore("images"):acquire(0)
+    peer.prober:look{ "images-1-A" }
+    local claim = peer.holder:claim("images-1-B", "images-1-A")
+    peer.holder:send(revoke(claim))
+    peer.holder:grant(claim)
+    assert.is_true(peer:result(op):revoked())
+    assert.same(ONCE, news(peer))
+  end)
+
   it("that lets go has been asked, or has not, for good; its next lock there is a new one", function ()
     local asked, claim = peer:acquire("images")
     local other, spared = peer:acquire("others")

@@ -133,18 +133,23 @@ describe("the bolt", function ()
   end)
 
   it("may end: the lock is held as long as its queue is there, and its channel is closed when it is let go", function ()
-    local lock, claim = acquire()
-    peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag .. "-bolt",
-      no_wait = true }
-    local channel = asks_beside(claim)
-    assert.is_true(lock:held())
-    peer.holder:declared(channel, claim.queue)
-    assert.is_true(lock:held())
-    lock:drop()
-    checks(claim)
-    peer.holder:delete(claim.queue, claim.channel)
-    opens(claim)
-    peer.holder:closes(claim.channel)
+    for _, is_claiming in ipairs{ true, false } do
+      open "3.10.8"
+      local op, claim = begin()
+      if not is_claiming then scene.replies(peer, claim) end
+      local lock = not is_claiming and scene.writes(peer, op, claim)
+      peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag .. "-bolt",
+        no_wait = true }
+      if is_claiming then scene.replies(peer, claim) end
+      lock = lock or scene.writes(peer, op, claim)
+      if not is_claiming then peer.holder:declared(asks_beside(claim), claim.queue) end
+      assert.is_true(lock:held())
+      lock:drop()
+      checks(claim)
+      peer.holder:delete(claim.queue, claim.channel)
+      opens(claim)
+      peer.holder:closes(claim.channel)
+    end
   end)
 
   it("stays shut if the holder asks, and the broker refuses to say it", function ()

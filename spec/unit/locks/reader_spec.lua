@@ -27,10 +27,10 @@ describe("a reader", function ()
 
   -- The door was open at the look, and is shut behind the claim. Returns the claim, whose channel the broker has
   -- closed.
-  local function meets_door()
+  local function meets_door(code, text)
     local claim = steps_in()
     scene.replies(peer, claim, 1, 2)
-    peer.holder:refuse(claim.channel, 405, scene.LOCKED, "queue.delete")
+    peer.holder:refuse(claim.channel, code or 405, text or scene.LOCKED, "queue.delete")
     return claim
   end
 
@@ -68,7 +68,7 @@ describe("a reader", function ()
     it("steps back as often as it may, and waits if it may: says so at its deadline", function ()
       open(nil, { max_attempts = 1 })
       local op = rwlock:read(2)
-      meets_door()
+      meets_door(406, "PRECONDITION_FAILED - queue 'db-writer' in vhost '/' in use") -- by this very session
       peer:pass(2)
       peer:failed(op, "timeout", "within 2 s (writers take and release the lock again and again)")
     end)

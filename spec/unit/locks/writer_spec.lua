@@ -224,6 +224,21 @@ describe("a writer", function ()
     scene.deletes(peer, door)
   end)
 
+  it("that loses prober after prober, with answers between them, goes on", function ()
+    local op, door = behind(60)
+    scene.makes_sure(peer, door, "reader")
+    for _ = 1, 2 do
+      peer:pass(5)
+      scene.counts(peer)
+      peer.prober:down("timed out")
+      peer:live(2, function () return peer.prober:due() end)
+      peer.prober:handshake()
+      peer:live(2, function () return peer.prober:next() ~= "nothing" end)
+      scene.count(peer, "reader")
+    end
+    assert.is_false(op:done())
+  end)
+
   -- As by a quorum queue without a leader: nothing that was published later on its channel is answered either.
   it("that counts behind a question that is not answered counts on another channel when that one is over", function ()
     peer.session:administer("status", "others", {})

@@ -59,6 +59,12 @@ describe("a passive probe", function ()
     end
   end)
 
+  it("has no channel left: limit", function ()
+    peer = Peer.open(nil, { channel_max = 1 })
+    peer:acquire("other")
+    peer:failed(passively(0), "limit", "no channel is left")
+  end)
+
   describe("in place of publishing", function ()
     it("takes over, when an alarm begins, what was not answered yet", function ()
       local op = peer:semaphore("images"):acquire(0)

@@ -274,6 +274,16 @@ describe("a name with several addresses", function ()
     cut(peer)
     opens(peer, peer.holder, "192.0.2.7", { "192.0.2.7", "192.0.2.8" })
   end)
+
+  it("divides its share of the time, less what the resolver took, and has the prober where the holder is", function ()
+    local peer = begun{ url = "amqp://name,192.0.2.9" }
+    next_of(peer, peer.holder, { ONE, TWO }, 1)
+    assert.equal(1, (select(3, peer.session:address "holder")))
+    tries(peer, peer.holder, { ONE })
+    opens(peer, peer.holder, TWO)
+    peer:semaphore("images"):acquire(0)
+    opens(peer, peer.prober, TWO, { THREE, TWO, ONE })
+  end)
 end)
 
 it("another node is tried after a failure that may be the node's own, and after no other", function ()
