@@ -117,17 +117,6 @@ describe("an acquire", function ()
       peer.prober:look(ONE)
       is_granted(op)
     end)
-
-    it("passes over what it lost while another looks free, also windows further on", function ()
-      local held = {}
-      for slot = 2, 39 do held[slot] = true end
-      local op = peer:semaphore("images"):acquire(0)
-      loses(row(40, held))
-      peer:pass(0.01)
-      peer.prober:look(row(40, held))
-      peer.prober:look(row(40, held))
-      is_granted(op, 40)
-    end)
   end)
 
   describe("that waits", function ()

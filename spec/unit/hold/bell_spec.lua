@@ -88,8 +88,8 @@ describe("the doorbell", function ()
       silent()
     end)
 
-  -- The slot is seen free, left to others, and seen again, until a fair one rings.
-  local function sees_free_and_rings()
+  it("is rung by a fair one that has seen a slot free for more than 100 ms, and that waits for it", function ()
+    local op, bell = begin(60, true)
     for _, milliseconds in ipairs{ 100, 8, 8 } do
       peer.prober:look(ONE)
       silent()
@@ -99,21 +99,10 @@ describe("the doorbell", function ()
     end
     peer.prober:look(ONE)
     rings()
-  end
-
-  it("is rung by a fair one that has seen a slot free for more than 100 ms, and that waits for it", function ()
-    local op, bell = begin(60, true)
-    sees_free_and_rings()
     silent()
     assert.is_false(op:done())
     deliver(bell)
     gets(op)
-  end)
-
-  it("lets a fair one that looks once be busy, after a ring", function ()
-    local op = begin(0, true)
-    sees_free_and_rings()
-    peer:failed(op, "busy", "a slot of \"images\" is free, but other waiters come first")
   end)
 
   -- The token leads to nothing, and is thrown away. Returns where the waiter is at the bell then.

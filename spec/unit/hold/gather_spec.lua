@@ -4,7 +4,6 @@
 -- A gather, frame by frame: the gate, slots one after the other, and what becomes of these when it fails. The gate is
 -- the queue images-many.
 local Peer = require "spec.support.peer"
-local scene = require "spec.unit.locks.rwlock_scene"
 
 local unpack = table.unpack or unpack
 
@@ -73,23 +72,6 @@ describe("a gather", function ()
     assert.same(expected, deleted)
   end
 
-  local function no_squatters(peer)
-    scene.no_squatters(peer)
-    peer:pass(0)
-  end
-
-  it("enters the gate, takes one slot after the other, and leaves the gate when it has all", function ()
-    local peer, op = begins(2)
-    enters(peer)
-    takes(peer, 1)
-    takes(peer, 2)
-    assert.is_false(op:done()) -- another one may enter when the broker has deleted the gate
-    deletes(peer, "images-many")
-    local locks = peer:result(op)
-    assert.same({ 1, 2 }, { (locks[1]:info()), (locks[2]:info()) })
-    assert.is_true(locks[1]:held() and locks[2]:held())
-  end)
-
   it("has nothing if the broker does not answer in time that the gate is gone", function ()
     local peer, op = begins(2, 1)
     enters(peer)
@@ -97,20 +79,6 @@ describe("a gather", function ()
     takes(peer, 2)
     peer:pass(1)
     peer:failed(op, "timeout")
-  end)
-
-  it("that tries, and finds the gate or a slot too few busy, gives back what it has", function ()
-    local peer, op, semaphore = begins(2)
-    peer.prober:look{ "images-many" }
-    no_squatters(peer)
-    peer:failed(op, "busy", "0 of 2 slots", "images")
-    op = semaphore:acquire(0, nil, nil, nil, nil, 3)
-    enters(peer)
-    takes(peer, 1)
-    looks(peer, 3)
-    no_squatters(peer)
-    peer:failed(op, "busy", "1 of 3 slots")
-    deletes(peer, "images-1-B", "images-many")
   end)
 
   it("whose session takes a slot meanwhile says deadlock where that is in the way, and not limit", function ()

@@ -39,21 +39,6 @@ describe("a claim", function ()
 
     -- RabbitMQ says delete-ok before the queue has ended. Until then its channel would cancel what consumes there by
     -- the same name; and whoever stops consuming may let it end, and take its namesake along.
-    it("keeps its channel neither used nor closed until its consumer was cancelled", function ()
-      local op, claim = releasing()
-      peer.holder:deleted(claim.channel, true)
-      assert.is_true(peer:result(op))
-      local again, other = peer:acquire("images")
-      assert.are_not.equal(claim.channel, other.channel)
-      assert.are_not.equal(claim.channel, select(2, peer:acquire("others")).channel)
-      peer.holder:silent()
-      peer.holder:cancelled(claim)
-      assert.equal(claim.channel, select(2, peer:acquire("more")).channel)
-      again:release()
-      peer.holder:delete(other.queue, other.channel)
-      assert.equal(other.channel, assert_free(peer).channel)
-    end)
-
     it("is told of its consumer's end once, and of no other's", function ()
       local op, claim = releasing()
       peer.holder:deleted(claim.channel, true)

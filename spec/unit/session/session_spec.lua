@@ -37,7 +37,6 @@ describe("a session", function ()
   end)
 
   describe("resting", function ()
-
     it("deletes what is held, awaits that, and stays connected", function ()
       local lock, claim = peer:acquire("images")
       local op = peer.session:rest()
