@@ -109,15 +109,24 @@ describe("a downgrade", function ()
       reader_goes(reader, peer.holder:opened())
     end)
 
+    it("its new queue is deleted by somebody: unavailable, as the lock is not lost", function ()
+      local op, reader = begin()
+      scene.replies(peer, reader, 1, 1)
+      scene.is_robbed(peer, reader)
+      peer:failed(op, "unavailable", reader.queue, "deleted, but not by this client")
+      is("write")
+    end)
+
     it("not answered, or abandoned", function ()
-      for _, is_abandoned in ipairs{ false, true } do
+      for _, how in ipairs{ "reader", "door", "abandoned" } do
         open()
         local op, reader = begin()
-        scene.replies(peer, reader, 1, 1)
-        if is_abandoned then op:drop() else peer:pass(5) end
-        if not is_abandoned then peer:failed(op, "unreachable", "within 5 s") end
+        scene.replies(peer, reader, 1, how == "door" and 3 or 1)
+        if how == "door" then asks_for_door() end
+        if how == "abandoned" then op:drop() else peer:pass(5) end
+        if how ~= "abandoned" then peer:failed(op, "unreachable", "within 5 s") end
         scene.deletes(peer, reader)
-        scene.replies(peer, reader, 2)
+        if how ~= "door" then scene.replies(peer, reader, 2) end
         silent()
         peer.holder:deleted(reader.channel)
         scene.rings(peer, DOOR)

@@ -162,6 +162,12 @@ describe("a world", function()
     assert.same({ 'info mutex of "db" was asked for', 'warning mutex of "db" was lost: a reason' }, notes)
   end)
 
+  it("frees what is collected", function()
+    assert(conn:mutex("db"):try_acquire())
+    for _ = 1, 2 do collectgarbage() end
+    keep(rival:mutex("db"):try_acquire())
+  end)
+
   it("names wrong arguments", function()
     assert(conn:token_semaphore("p"):resize(2))
     keep(rival:token_semaphore("p"):try_acquire())
@@ -169,6 +175,7 @@ describe("a world", function()
       ["after: the time must be a number of seconds, finite and not negative, not -1"] = { world.after, world, -1 },
       ["fail: nonsense is no code of an operation"] = { world.fail, world, "nonsense" },
       ["lose: a lock of this world must be given, not nil"] = { world.lose, world },
+      ["pollfd: a connection of amqplocks.testing has no descriptor"] = { conn.pollfd, conn },
       ["permits: more than that are held"] = { world.permits, world, "p", 0 },
     } do
       raises(words, (table.unpack or unpack)(call, 1, 4))
