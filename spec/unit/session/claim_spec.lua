@@ -8,7 +8,7 @@ local rwlocks = require "spec.unit.locks.rwlock_scene"
 local scene = require "spec.unit.session.claim_scene"
 
 local DENIED, LOCKED = scene.DENIED, scene.LOCKED
-local claiming, assert_free, assert_taken = scene.claiming, scene.assert_free, scene.assert_taken
+local claiming, assert_free = scene.claiming, scene.assert_free
 
 describe("a claim", function ()
   local peer
@@ -76,17 +76,5 @@ describe("a claim", function ()
         assert_free(peer)
       end
     end)
-  end)
-
-  it("abandoned is deleted at once, and late replies do no harm", function ()
-    local op, claim = claiming(peer)
-    op:drop()
-    peer.holder:expect("queue.delete", { channel = claim.channel, queue = "images-1-B" })
-    peer.holder:grant(claim)
-    assert_taken(peer)
-    peer.holder:silent()
-    peer.holder:cancelled(claim)
-    peer.holder:deleted(claim.channel)
-    assert.equal(claim.channel, assert_free(peer).channel)
   end)
 end)

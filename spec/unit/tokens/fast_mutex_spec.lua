@@ -61,6 +61,26 @@ describe("a fast mutex", function ()
     assert.is_true(peer:result(op):held())
   end)
 
+  it("that was counted less than five seconds ago is consumed from at once, and rung if deserted", function ()
+    local first, old = acquire(0), asks(1, 0)
+    scene.deliver(peer, old)
+    scene.answer(peer, old)
+    peer:result(first):release()
+    peer.holder:ignore()
+    local op = acquire(0)
+    peer.holder:expect("queue.declare", { queue = QUEUE, passive = false, no_wait = true })
+    local consume = peer.holder:expect("basic.consume", { queue = QUEUE })
+    local taker = { channel = consume.channel, tag = consume.consumer_tag }
+    scene.welcome(peer, taker)
+    if peer.holder:next() == "channel.open" then peer.holder:opened() end
+    local look = peer.holder:expect("queue.declare", { queue = QUEUE, passive = true })
+    peer.holder:send{ channel = look.channel, method = "queue.declare-ok", message_count = 0, consumer_count = 1 }
+    scene.asks(peer, taker)
+    scene.answer(peer, taker)
+    rings()
+    assert.is_false(op:done())
+  end)
+
   it("that another client holds is waited for; each poll publishes a token, over a prober opened for that", function ()
     local op, taker = acquire(60, false, 0, 4), asks(0, 1)
     scene.answer(peer, taker)
@@ -109,7 +129,10 @@ describe("a fast mutex", function ()
       peer.prober:down "reset by peer"
       peer:pass(2)
     end
-    rings()
+    local token = rings()
+    peer.prober:send(peer.prober.returned(token), peer.prober.ack(token)) -- its node does not know the queue yet
+    peer:pass(2)
+    assert.equal(QUEUE, peer.prober:probes()[1].queue)
     scene.deliver(peer, taker)
     assert.is_true(peer:result(op):held())
   end)
