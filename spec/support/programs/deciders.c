@@ -19,6 +19,7 @@
 #include "core/base/ids.h"
 #include "core/base/name.h"
 #include "core/base/random.h"
+#include "core/session/op.h"
 #include "core/tokens/token_plan.h"
 #include "core/wire/nodes.h"
 
@@ -361,6 +362,12 @@ static int codes_that_go_on(lua_State *L) {
   return 1;
 }
 
+// op_shows(slot): of an operation that has seen one slot. There are others in memory before and after it.
+GIVES(op_shows, lua_pushboolean,
+      al_op_slot(&(al_op){.slots = (al_slot[3]){{true, true}, {true, true}, {true, true}} + 1, .seen = 1},
+                 (size_t)luaL_checknumber(L, 1))
+          .exists)
+
 // ---- the module -----------------------------------------------------------------------------------------------------
 
 #define FUNCTION(function) {#function, function}
@@ -374,7 +381,8 @@ int luaopen_deciders(lua_State *L) {
       FUNCTION(backoff_next),     FUNCTION(backoff_recheck),      FUNCTION(backoffs),
       FUNCTION(pacing_leave),   FUNCTION(pacing_next_search), FUNCTION(pacing_is_over),
       FUNCTION(slot_plan_plan),   FUNCTION(token_plan_make),      FUNCTION(queue_parse),
-      FUNCTION(ids_add),          FUNCTION(codes_that_go_on),     {NULL, NULL}};
+      FUNCTION(ids_add),          FUNCTION(codes_that_go_on),     FUNCTION(op_shows),
+      {NULL, NULL}};
   static const luaL_Reg names[] = {{"slot", name_slot},
                                    {"holder", name_holder},
                                    {"scratch", name_scratch},

@@ -2,9 +2,12 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 local Peer = require "spec.support.peer"
+local deciders = require "spec.support.deciders"
 local scene = require "spec.unit.admin.admin_scene"
 
 local unpack = table.unpack or unpack
+
+teardown(deciders.remove)
 
 local slots = scene.slots
 
@@ -25,6 +28,10 @@ describe("a survey", function ()
     for _, count in ipairs{ 0, 1, 5, 16, 17, 150 } do
       assert.equal(count, peer:result(counted(scene.row(1, count))))
     end
+  end)
+
+  it("shows no slot but those that it has seen", function ()
+    for slot = 0, 2 do assert.equal(slot == 1, deciders.op_shows(slot)) end
   end)
 
   it("counts a slot that refuses probes as one that exists", function ()

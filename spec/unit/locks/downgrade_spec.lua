@@ -135,19 +135,6 @@ describe("a downgrade", function ()
     end)
   end)
 
-  -- Another writer may have come in, and counted nobody.
-  it("whose door was deleted before there was a reader finds out: lost, and no reader stays", function ()
-    local op, reader = begin()
-    scene.replies(peer, reader)
-    asks_for_door()
-    peer.holder:refuse(door.channel, 404, "not yours", "queue.declare")
-    peer.holder:expect("queue.delete", { queue = DOOR, channel = peer.holder:opened() })
-    peer:failed(op, "lost", 'the write lock on "db"', "not yours")
-    assert.equal("lost", select(3, lock:held()))
-    reader_goes(reader)
-    silent()
-  end)
-
   describe("while the door is opened", function ()
     it("reads, though the broker does not answer (unreachable), or nobody waits for it any more", function ()
       for _, is_abandoned in ipairs{ false, true } do

@@ -13,7 +13,7 @@ describe("a session", function ()
   before_each(function () open() end)
 
   -- As by SIGSTOP: time passes while it reads the one connection, and what came on the other lies there still.
-  it("stopped while it reads does not take for unanswered what it has yet to read", function ()
+  it("stopped while it reads does not take for unanswered, or for silent, what it has yet to read", function ()
     open{ heartbeat = 10, timeout = 5 }
     local op = peer:mutex("db"):acquire(0)
     peer.prober:look{}
@@ -24,6 +24,10 @@ describe("a session", function ()
     peer.holder:send({ channel = claim.channel, method = "queue.declare-ok", queue = "db-mutex" },
       { channel = claim.channel, method = "basic.consume-ok", consumer_tag = claim.tag })
     assert.is_true(peer:result(op):held())
+    open{ heartbeat = 10, timeout = 60 }
+    peer.reads_at = peer.now + 20.5
+    peer.holder:send{ channel = 0, heartbeat = true }
+    assert.equal("open", peer.prober:state())
   end)
 
   it("wants the holder only when it is opened, which is done when the handshake is", function ()
@@ -91,8 +95,10 @@ describe("a session", function ()
     end)
 
     it("has let go of everything, even if the connection breaks before the broker has said so", function ()
-      local lock = peer:acquire("images")
+      local lock, waiting = peer:acquire("images"), peer:mutex("db"):acquire(60)
+      peer.prober:probes()
       local op = peer.session:close()
+      peer:failed(waiting, "closed")
       peer.holder:down()
       assert.equal("not_held", select(3, lock:held()))
       peer.prober:expect("connection.close")
