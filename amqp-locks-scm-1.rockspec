@@ -173,7 +173,6 @@ build = {
     ["amqplocks.metrics.registry"] = "lua/amqplocks/metrics/registry.lua",
     ["amqplocks.nginx.endings"] = "lua/amqplocks/nginx/endings.lua",
     ["amqplocks.nginx.events"] = "lua/amqplocks/nginx/events.lua",
-    ["amqplocks.nginx.kept"] = "lua/amqplocks/nginx/kept.lua",
     ["amqplocks.nginx.links"] = "lua/amqplocks/nginx/links.lua",
     ["amqplocks.nginx.request"] = "lua/amqplocks/nginx/request.lua",
     ["amqplocks.nginx.worker"] = "lua/amqplocks/nginx/worker.lua",

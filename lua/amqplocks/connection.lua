@@ -109,8 +109,8 @@ function Connection:on_event(fn)
   return driver.events:add(fn)
 end
 
---- Returns what has become of the acquires and locks of this connection so far. No I/O. In nginx, connections with the
--- option `shared` share the counts of the worker, and all connections of a worker share `probes` and `opened.prober`.
+--- Returns what has become of the acquires and locks of this connection so far; in nginx of those of its worker.
+-- No I/O.
 ---@return amqplocks.Stats
 function Connection:stats() return self._session:stats() end
 
@@ -198,13 +198,13 @@ end
 
 local function open_holder(self) return await(self._driver, nil, self._session.open, self._session) end
 
---- Opens a session's holder connection, unless the driver opens it at its first use.
+--- Opens a session's holder connection, unless it is shared: that is opened at its first use.
 ---@return amqplocks.Connection|nil, string? message, amqplocks.Code? code
 function connection.open(session, driver)
   driver.clock = driver.clock or core
   driver.events = events.new(session, not driver.is_shared, driver.clock)
   local self = setmetatable({ _session = session, _driver = driver, _closed = false }, metatable)
-  if driver.opens_late then return self end
+  if driver.is_shared then return self end
   local opened, message, code = guard.unless_closed(abort, open_holder, self)
   if opened then return self end
   abort(self)

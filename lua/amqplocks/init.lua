@@ -29,7 +29,7 @@ local schema = {
   heartbeat = checks.whole(1, 65535),
   timeout = checks.timeout,
   driver = drivers.check,
-  shared = checks.boolean,
+  shared = function() return "nil (delete it: in nginx every connection is the worker's)" end,
   order = checks.one_of("listed", "random"),
   trace = checks.text(255),
   log = checks.callable,
@@ -61,7 +61,7 @@ end
 local function new(url, opts)
   local settings = settings_of(url)
   for _, name in ipairs { "name", "heartbeat", "timeout", "tls", "order", "trace" } do settings[name] = opts[name] end
-  local session, driver, code = drivers.session(opts.driver, settings, opts.shared)
+  local session, driver, code = drivers.session(opts.driver, settings)
   if not session then return nil, driver, code end
   if opts.tls and not session:is_tls() then error("connect: option tls needs an amqps:// URL", 0) end
   driver.log = opts.log
@@ -109,7 +109,6 @@ end
 ---@field tls? amqplocks.TlsOptions for amqps:// only
 ---@field order? "listed"|"random" the order in which the nodes of a list are tried ("listed")
 ---@field driver? "native"|"cqueues"|"luv"|"resty"|amqplocks.Loop the sockets to use ("resty" in nginx, else "native")
----@field shared? boolean only in nginx: over the connection of the worker (false)
 ---@field trace? string path of a file to which a trace is appended (the environment's AMQPLOCKS_TRACE, if any)
 ---@field log? fun(level: "info"|"warning", message: string) called for connections opened and lost, locks lost and
 ---  alarms, inside calls that may wait

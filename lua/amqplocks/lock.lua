@@ -88,7 +88,6 @@ end
 function Lock:release()
   if type(self) ~= "table" or self._class ~= Lock then methods.misused("lock", "release") end
   local driver = self._connection._driver
-  if driver.catch_up then driver.catch_up() end
   local released, message, code = ask(self, "release", news.settled(driver) or nil)
   if code ~= "phase" then -- the release has begun
     self:_ended(released, code)

@@ -151,8 +151,8 @@ function metrics.new(opts)
   --- Counts the events of a connection, and asks it for its silence and its lost claims. Returns a function that ends
   -- this.
   function self.listen(conn)
-    local session = conn._session -- in nginx that of several connections, with `shared`
-    if not (contended[session] and conn._driver.is_shared) then contended[session] = conn:stats().contended end
+    local session = conn._session -- in nginx that of several connections
+    contended[session] = contended[session] or conn:stats().contended
     heard[conn] = true
     local weak = setmetatable({ conn }, { __mode = "v" })
     return conn:on_event(function(event)
@@ -173,7 +173,7 @@ function metrics.new(opts)
     return own:text()
   end
 
-  -- In nginx an event of one request tells nothing of connections that requests share, or leave to later ones.
+  -- In nginx an event of one request tells nothing of the worker's connections.
   local function observe_links()
     local told = { holder = 0, prober = 0 }
     for _, what in ipairs { "up", "down", "blocked", "unblocked" } do changes[what] = function() end end

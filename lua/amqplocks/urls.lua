@@ -69,8 +69,8 @@ function urls.begin(settings, check)
   return true
 end
 
---- Calls the function before one of a session's connections is opened, by `ask`. `ask` returns nil alone if its caller
--- can wait no longer. A wrong result of the function fails the connection.
+--- Calls the function before one of a session's connections is opened, by `ask`. A wrong result of the function fails
+-- the connection.
 function urls.renew(session, role, settings, ask)
   if not session:lacks_address(role) then return end
   local url, why, code = ask(settings.ask)
@@ -80,7 +80,7 @@ function urls.renew(session, role, settings, ask)
     settings.url = url
     done, why, code = session:readdress(role, settings)
   end
-  if not done and why then session:fail(role, code, why) end
+  if not done then session:fail(role, code, why) end
 end
 
 local RECURSION = "the function for the URL waits for the connection that it is called for"

@@ -67,7 +67,7 @@ it("docs/coming-from.md has a program that works in a handler of nginx", functio
     program = one.section == "lua-resty-lock" and one.text or program
   end
   local server = nginx.start {
-    main = "env AMQP_URL;", http = "lua_socket_log_errors off;",
+    main = "env AMQP_URL;",
     locations = { ["= /"] = { content = "local print = ngx.say\n" .. program } },
   }
   local status, body = server:get "/"

@@ -69,7 +69,7 @@ local LOCATIONS = {
     local inside_c = loadfile(var.arg_file)()
     local conn = connect()
     local held = inside_c.hold(conn, var.arg_name, var.arg_slots, var.arg_permits)
-    inside_c.try(conn, held, function(url) return amqplocks.connect(url, { shared = $shared }) end)
+    inside_c.try(conn, held, amqplocks.connect)
     local function verify() return assert(held.mutex:verify()) end
     for _, call in ipairs { pcall, xpcall, coroutine.wrap(function() return true, verify() end) } do -- can yield
       assert(select(2, assert(call(verify, error))))
@@ -94,42 +94,38 @@ local LOCATIONS = {
     conn:close()]],
 }
 
-for shared, words in pairs { [false] = "with a connection of the request's own", [true] = "with the worker's" } do
-  it("inside a C function, in nginx, no call waits, what is held stays held, the worker lives: " .. words, function()
-    local locations = {}
-    for path, code in pairs(LOCATIONS) do locations[path] = code:gsub("$shared", tostring(shared)) end
-    local server = scene.start(shared, { locations = locations })
-    local worker = server:workers()[1]
-    local name, slots, permits = names()
+it("inside a C function, in nginx, no call waits, what is held stays held, the worker lives", function()
+  local server = scene.start{ locations = LOCATIONS }
+  local worker = server:workers()[1]
+  local name, slots, permits = names()
 
-    -- Begins a request, and waits until it has done what matters.
-    local function begin(path)
-      local its_gate = scene.gate()
-      local request = server:begin(("%s?file=%s&name=%s&slots=%s&permits=%s&gate=%s"):format(path, FILE, name, slots,
-        permits, its_gate))
-      until_true(function()
-        if request:finished() then error("it says: " .. scene.answer(request) .. server:errors(), 0) end
-        return select(2, server:get("/seen?gate=" .. its_gate .. "-tried")) == "true\n"
-      end, 60)
-      return request, its_gate
-    end
+  -- Begins a request, and waits until it has done what matters.
+  local function begin(path)
+    local its_gate = scene.gate()
+    local request = server:begin(("%s?file=%s&name=%s&slots=%s&permits=%s&gate=%s"):format(path, FILE, name, slots,
+      permits, its_gate))
+    until_true(function()
+      if request:finished() then error("it says: " .. scene.answer(request) .. server:errors(), 0) end
+      return select(2, server:get("/seen?gate=" .. its_gate .. "-tried")) == "true\n"
+    end, 60)
+    return request, its_gate
+  end
 
-    local other, other_gate = scene.inside(server, "/hold", stage.semaphore(1), 1)
-    for _ = 1, 2 do -- with a connection of its own the second request takes the one that was kept
-      local request, its_gate = begin "/try"
-      is_held(name, slots, permits)
-      scene.open(server, its_gate)
-      assert.equal("200 released\n", scene.answer(request))
-      is_free(name, slots, permits)
-      request, its_gate = begin "/close" -- releases what is held, while the request goes on
-      is_free(name, slots, permits)
-      scene.open(server, its_gate)
-      assert.equal("200 closed\n", scene.answer(request))
-      assert.equal("true\n", (select(2, server:get(("/connect?file=%s&name=%s"):format(FILE, name)))))
-    end
-    scene.open(server, other_gate) -- a request that came before is served by the same worker
-    assert.equal("200 1 true\n", scene.answer(other))
-    assert.same({ worker }, server:workers())
-    assert.is_nil(server:errors():find("signal 11", 1, true))
-  end)
-end
+  local other, other_gate = scene.inside(server, "/hold", stage.semaphore(1), 1)
+  for _ = 1, 2 do
+    local request, its_gate = begin "/try"
+    is_held(name, slots, permits)
+    scene.open(server, its_gate)
+    assert.equal("200 released\n", scene.answer(request))
+    is_free(name, slots, permits)
+    request, its_gate = begin "/close" -- releases what is held, while the request goes on
+    is_free(name, slots, permits)
+    scene.open(server, its_gate)
+    assert.equal("200 closed\n", scene.answer(request))
+    assert.equal("true\n", (select(2, server:get(("/connect?file=%s&name=%s"):format(FILE, name)))))
+  end
+  scene.open(server, other_gate) -- a request that came before is served by the same worker
+  assert.equal("200 1 true\n", scene.answer(other))
+  assert.same({ worker }, server:workers())
+  assert.is_nil(server:errors():find("signal 11", 1, true))
+end)

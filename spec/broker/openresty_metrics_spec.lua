@@ -22,13 +22,13 @@ teardown(stage.check)
 it("nginx tells the events of a request's connection, also of a lock that ends with the request", function()
   finally(scene.clear)
   local name = stage.semaphore(1)
-  local server = scene.start(false, { locations = {
+  local server = scene.start{ locations = {
     ["= /told"] = [[
       local conn = connect()
       conn:on_event(function(event) gates:incr("event-" .. event.what .. (event.kind or ""), 1, 0) end)
       ngx.say(conn:semaphore(var.arg_name):acquire{ timeout = 5 }.slot)]],
     ["= /events"] = "ngx.say(gates:get 'event-acquiredslot', ' ', gates:get 'event-releasedslot')",
-  } })
+  } }
   for i = 1, 2 do
     assert.equal("1", scene.body(server, "/told?name=" .. name))
     until_true(function()
@@ -52,17 +52,14 @@ local HTTP = [[
 
 -- A worker has its own name at the broker. So it is known whose connection is closed.
 local CONNECT = [[
-  local name = ("%s%s-%d"):format(var.arg_label, var.arg_shared, ngx.worker.id())
-  local conn = assert(amqplocks.connect(nil, {
-    shared = var.arg_shared == "true", name = name, heartbeat = 18,
-  }))
+  local name = ("%s-%d"):format(var.arg_label, ngx.worker.id())
+  local conn = assert(amqplocks.connect(nil, { name = name }))
   metrics.listen(conn)
   local lock, _, code = conn:semaphore(var.arg_name):acquire{ timeout = tonumber(var.arg_timeout) or 20 }
 ]]
 
 local LOCATIONS = {
   ["= /once"] = CONNECT .. "ngx.say(lock and lock.slot or code)",
-  ["= /closed"] = CONNECT .. "conn:close() ngx.say(lock and 'closed' or code)",
   -- waits at a gate, and looks then whether its lock was lost
   ["= /inside"] = CONNECT .. [[
     gates:set("in-" .. var.arg_gate, name)
@@ -95,18 +92,16 @@ describe(has_rock and "Prometheus" or "Prometheus (make metrics-rock)", function
   local it = has_rock and it or pending
   local operated_it = has_rock and broker.operated_it(it, pending) or pending
   local label = client.unique "metered"
-  local server, scraper, own, shared
+  local server, scraper, name
 
-  local function path_of(path, name, more)
-    return ("%s?name=%s&shared=%s&label=%s%s"):format(path, name, tostring(name == shared), label, more or "")
-  end
+  local function path_of(path, more) return ("%s?name=%s&label=%s%s"):format(path, name, label, more or "") end
 
-  local function get(path, name, more) return scene.body(server, path_of(path, name, more)) end
+  local function get(path, more) return scene.body(server, path_of(path, more)) end
 
   -- Begins a request that has the slot; returns it, its gate, and the name of its worker at the broker.
-  local function inside(name, path)
+  local function inside(path)
     local gate, worker = scene.gate(), nil
-    local request = server:begin(path_of(path or "/inside", name, "&gate=" .. gate))
+    local request = server:begin(path_of(path or "/inside", "&gate=" .. gate))
     until_true(function()
       worker = select(2, server:get("/seen?gate=in-" .. gate)):match "%S+"
       return worker ~= "nil", server:errors()
@@ -124,10 +119,10 @@ describe(has_rock and "Prometheus" or "Prometheus (make metrics-rock)", function
 
   setup(function()
     if not has_rock then return end
-    own, shared = stage.semaphore(1), stage.semaphore(1)
-    server = scene.start(false, {
+    name = stage.semaphore(1)
+    server = scene.start{
       workers = 2, http = HTTP:format(directory), locations = LOCATIONS, sleeper = "/metrics",
-    })
+    }
     scraper = prometheus.start({ server.port }, HERE .. "/examples/metrics/alerts.yml")
   end)
 
@@ -138,65 +133,54 @@ describe(has_rock and "Prometheus" or "Prometheus (make metrics-rock)", function
     stage.clear()
   end)
 
-  it("counts what the requests of both workers do, on connections of their own and shared ones", function()
-    for _, name in ipairs{ own, shared } do
-      by_each_worker(server, function() assert.equal("1", get("/once", name)) end)
-      local holder, gate = inside(name)
-      for _ = 1, 2 do assert.equal("timeout", get("/once", name, "&timeout=0.1")) end
-      local waiter = server:begin(path_of("/once", name))
-      scraper:await(('amqplocks_waiting{name="%s"}'):format(name), ends_with(1))
-      assert.same({ ["kind=slot,name=" .. name] = 1 }, (scraper:query(('amqplocks_held{name="%s"}'):format(name))))
-      scene.open(server, gate)
-      assert.equal("200 held\n", scene.answer(holder))
-      assert.equal("200 1\n", scene.answer(waiter))
-      for query, number in pairs{
-        ['amqplocks_acquire_seconds_count{name="%s",result="acquired"}'] = 4,
-        ['amqplocks_acquire_seconds_count{name="%s",result="timeout"}'] = 2,
-        ['amqplocks_hold_seconds_count{name="%s"}'] = 4,
-        ['amqplocks_held{name="%s"}'] = 0, ['amqplocks_waiting{name="%s"}'] = 0,
-        ['amqplocks_lost_total{name="%s"}'] = 0,
-      } do scraper:await(query:format(name), ends_with(number)) end
-    end
+  it("counts what the requests of both workers do", function()
+    by_each_worker(server, function() assert.equal("1", get "/once") end)
+    local holder, gate = inside()
+    for _ = 1, 2 do assert.equal("timeout", get("/once", "&timeout=0.1")) end
+    local waiter = server:begin(path_of "/once")
+    scraper:await(('amqplocks_waiting{name="%s"}'):format(name), ends_with(1))
+    assert.same({ ["kind=slot,name=" .. name] = 1 }, (scraper:query(('amqplocks_held{name="%s"}'):format(name))))
+    scene.open(server, gate)
+    assert.equal("200 held\n", scene.answer(holder))
+    assert.equal("200 1\n", scene.answer(waiter))
+    for query, number in pairs{
+      ['amqplocks_acquire_seconds_count{name="%s",result="acquired"}'] = 4,
+      ['amqplocks_acquire_seconds_count{name="%s",result="timeout"}'] = 2,
+      ['amqplocks_hold_seconds_count{name="%s"}'] = 4,
+      ['amqplocks_held{name="%s"}'] = 0, ['amqplocks_waiting{name="%s"}'] = 0,
+      ['amqplocks_lost_total{name="%s"}'] = 0,
+    } do scraper:await(query:format(name), ends_with(number)) end
   end)
 
-  operated_it("counts the connections of all requests and workers", function()
-    scraper:await('sum(amqplocks_connection_up{link="prober"})', ends_with(connected "prober"))
-    scraper:await('sum(amqplocks_connection_up{link="holder"})', ends_with(connected "holder"))
-    assert.equal(4, connected "prober", "one for each worker and each name")
-    assert.equal(2, connected "holder", "those that are shared; those of requests have ended with them")
+  operated_it("counts the connections of all workers", function()
+    for _, link in ipairs{ "prober", "holder" } do
+      scraper:await(('sum(amqplocks_connection_up{link="%s"})'):format(link), ends_with(2))
+      assert.equal(2, connected(link), "one for each worker")
+    end
     local before = scraper:query 'sum(amqplocks_opened_total{link="holder"})'[""]
-    by_each_worker(server, function()
-      for _ = 1, 3 do assert.equal("1", get("/once", own)) end
-    end)
-    scraper:await('sum(amqplocks_opened_total{link="holder"})', ends_with(before + 6))
-    by_each_worker(server, function()
-      for _ = 1, 3 do assert.equal("closed", get("/closed", own)) end
-    end)
-    scraper:await('sum(amqplocks_connection_up{link="holder"})', ends_with(4)) -- one more of each worker is kept
-    assert.equal(4, connected "holder")
-    scraper:await('sum(amqplocks_opened_total{link="holder"})', ends_with(before + 8))
-    scraper:await('sum(amqplocks_connection_up{link="holder"})', ends_with(2)) -- they are kept for a third heartbeat
+    local request, gate, worker = inside()
+    broker.suite:close_connection(worker .. " holder")
+    scene.open(server, gate)
+    assert.equal("200 lost\n", scene.answer(request))
+    by_each_worker(server, function() assert.equal("1", get "/once") end)
+    scraper:await('sum(amqplocks_opened_total{link="holder"})', ends_with(before + 1))
+    scraper:await('sum(amqplocks_connection_up{link="holder"})', ends_with(2))
+    assert.equal(2, connected "holder")
   end)
 
-  operated_it("tells of losses, which fire an alert", function()
-    for _, name in ipairs{ own, shared } do
-      local request, gate, worker = inside(name)
-      broker.suite:close_connection(worker .. " holder")
-      scene.open(server, gate)
-      assert.equal("200 lost\n", scene.answer(request))
-      scraper:await(('amqplocks_lost_total{name="%s"}'):format(name), ends_with(1))
-      scraper:await(('ALERTS{alertname="AmqplocksLost",alertstate="firing",name="%s"}'):format(name), ends_with(1))
-    end
-    local request, gate, worker = inside(shared, "/careless")
+  operated_it("tells of losses, which fire an alert, also of one that no call finds", function()
+    scraper:await(('amqplocks_lost_total{name="%s"}'):format(name), ends_with(1))
+    scraper:await(('ALERTS{alertname="AmqplocksLost",alertstate="firing",name="%s"}'):format(name), ends_with(1))
+    local request, gate, worker = inside "/careless"
     broker.suite:close_connection(worker .. " holder")
-    stage.until_free(shared, 1)
+    stage.until_free(name, 1)
     scene.open(server, gate)
     assert.equal("200 over\n", scene.answer(request))
-    scraper:await(('amqplocks_lost_total{name="%s"}'):format(shared), ends_with(2))
+    scraper:await(('amqplocks_lost_total{name="%s"}'):format(name), ends_with(2))
   end)
 
   it("sees that the connections of a killed worker are gone", function()
-    local _, _, worker = inside(own)
+    local _, _, worker = inside()
     scraper:await(('amqplocks_connection_up{link="holder",worker="%s"}'):format(worker:sub(-1)), function(values)
       return (select(2, next(values)) or 0) > 0
     end)

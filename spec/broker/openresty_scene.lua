@@ -5,7 +5,7 @@
 -- check of what is left afterwards.
 --
 --     after_each(scene.clear)
---     local server = scene.start(shared, { workers = 2 })
+--     local server = scene.start{ workers = 2 }
 --     local request, gate = scene.inside(server, "/hold", name, 1)   -- holds slot 1
 --     scene.open(server, gate)                                       -- and goes on
 --     assert.equal("200 1 true\n", scene.answer(request))
@@ -22,7 +22,7 @@ local PRELUDE = [[
   local amqplocks = require "amqplocks"
   local var, gates = ngx.var, ngx.shared.gates
   local function await_gate(name) while not gates:get(name) do ngx.sleep(0.005) end end
-  local function connect() return assert(amqplocks.connect(nil, { shared = $shared, $connect })) end
+  local function connect() return assert(amqplocks.connect(nil, { $connect })) end
   local function fail(message, code)
     ngx.status = 503
     ngx.say(code, " ", message)
@@ -73,17 +73,17 @@ local LOCATIONS = {
     ngx.say(inside == 1 and "alone" or "not alone")]],
 }
 
---- A server for requests that share their worker's connection, or do not. Options as for nginx.start; `locations` come
--- beside those above, and `connect` is more options for amqplocks.connect, as Lua source.
-function scene.start(shared, options)
+--- A server. Options as for nginx.start; `locations` come beside those above, and `connect` is options for
+-- amqplocks.connect, as Lua source.
+function scene.start(options)
   options = options or {}
-  options.prelude = PRELUDE:gsub("$(%l+)", { shared = tostring(shared), connect = options.connect or "" })
+  options.prelude = PRELUDE:gsub("$connect", options.connect or "")
   local locations = {}
   for path, what in pairs(LOCATIONS) do locations[path] = what end
   for path, what in pairs(options.locations or {}) do locations[path] = what end
   options.locations = locations
   options.main = "env AMQP_URL;\n" .. (options.main or "")
-  options.http = "lua_shared_dict gates 1m;\nlua_socket_log_errors off;\nupstream itself { server 127.0.0.1:{PORT}; }\n"
+  options.http = "lua_shared_dict gates 1m;\nupstream itself { server 127.0.0.1:{PORT}; }\n"
     .. (options.http or "")
   return nginx.start(options)
 end

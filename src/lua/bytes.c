@@ -233,16 +233,8 @@ static int session_resolve(lua_State *L) {
   return 0;
 }
 
-/* session:put_off("holder"): the caller that tried to connect has no time left; the next caller that waits tries
- * again. */
-static int session_put_off(lua_State *L) {
-  al_link_put_off(al_lua_check_link(L, check_bytes(L), 2));
-  return 0;
-}
-
 /* session:address("holder") -> host (a resolved address, if there is one), port, seconds for this place, nil or the TLS
- * options { ca =, cert =, key =, verify =, server_name = }, among how many places like this the time left for this
- * attempt is to be divided, the host's name */
+ * options { ca =, cert =, key =, verify =, server_name = }, the host's name */
 static void push_tls(lua_State *L, const al_settings *settings) {
   const char *const fields[][2] = {{"ca", settings->ca}, {"cert", settings->cert}, {"key", settings->key}};
   lua_createtable(L, 0, 5);
@@ -267,30 +259,8 @@ static int session_address(lua_State *L) {
     push_tls(L, settings);
   else
     lua_pushnil(L);
-  lua_pushinteger(L, (lua_Integer)al_link_places_left(link));
   lua_pushstring(L, settings->host);
-  return 6;
-}
-
-/* session:rest() -> operation | nil, message, code: see al_session_rest() */
-static int session_rest(lua_State *L) {
-  al_session *session = check_bytes(L);
-  al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
-  *op = al_session_rest(session);
-  return al_lua_begun(L, op);
-}
-
-/* session:resume(): the session that rests has another user now. */
-static int session_resume(lua_State *L) {
-  al_session_resume(check_bytes(L));
-  return 0;
-}
-
-/* session:heartbeat("holder") -> the seconds of its connection's heartbeat */
-static int session_heartbeat(lua_State *L) {
-  const al_link *link = al_lua_check_link(L, check_bytes(L), 2);
-  lua_pushnumber(L, (double)al_link_heartbeat(link) / (double)AL_SECOND);
-  return 1;
+  return 5;
 }
 
 /* session:exchange_timeout() -> the seconds allowed for each exchange with the broker */
@@ -404,12 +374,8 @@ static const luaL_Reg methods[] = {{"attach", session_attach},
                                    {"tick", session_tick},
                                    {"due", session_due},
                                    {"fail", session_fail},
-                                   {"put_off", session_put_off},
                                    {"address", session_address},
                                    {"exchange_timeout", exchange_timeout},
-                                   {"rest", session_rest},
-                                   {"resume", session_resume},
-                                   {"heartbeat", session_heartbeat},
                                    {"lacks_address", session_lacks_address},
                                    {"readdress", session_readdress},
                                    {"unresolved", session_unresolved},

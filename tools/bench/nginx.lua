@@ -1,14 +1,11 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Requests per second through nginx, with two workers and eight clients: with a lock for each request, on a connection
--- of the request's own, which ends with the request or is kept for the next one, or on the worker's. They are compared
--- with the same handler without a lock, and with rabbitmq-c alone on eight connections: slots and mutexes with declare
--- and delete, permits and fast mutexes with consume, cancel and nack. There are as many slots and permits as clients,
--- and each client has a mutex of its own. So no request waits for long. Beside each row stands the processor time that
--- one request took in the broker and in nginx.
-local socket = require "socket"
-
+-- Requests per second through nginx, with two workers and eight clients: with a lock for each request. They are
+-- compared with the same handler without a lock, and with rabbitmq-c alone on eight connections: slots and mutexes with
+-- declare and delete, permits and fast mutexes with consume, cancel and nack. There are as many slots and permits as
+-- clients, and each client has a mutex of its own. So no request waits for long. Beside each row stands the processor
+-- time that one request took in the broker and in nginx.
 local amqplocks = require "amqplocks"
 local bare = require "bare"
 local nginx = require "spec.support.nginx"
@@ -18,14 +15,11 @@ local rows = require "tools.bench.parts.rows"
 local SECONDS, CLIENTS, ROUNDS = 3, 8, 3
 local name = ("bench-%d"):format(os.time())
 
-local HANDLER = ([[
-  local conn = assert(amqplocks.connect(nil, { shared = %%s }))
-  local lock = assert(conn:%s:acquire{ timeout = 10 })
+local HANDLER = [[
+  local lock = assert(assert(amqplocks.connect()):%s:acquire{ timeout = 10 })
   ngx.say(lock:held())
-  %%s
-]])
-
-local function handler(kind, shared, last) return HANDLER:format(kind):format(shared, last) end
+  lock:release()
+]]
 
 local semaphore = ("semaphore('%s', { strategy = 'last' })"):format(name)
 local mutex = ("mutex('%s-' .. ngx.var.connection)"):format(name)
@@ -36,21 +30,14 @@ local fast = ("fast_mutex((function() local name = '%s-' .. ngx.var.connection "
 
 local server = nginx.start{
   workers = 2, main = "env AMQP_URL;",
-  http = "lua_socket_log_errors off; keepalive_requests 1000000; lua_shared_dict names 1m;",
+  http = "keepalive_requests 1000000; lua_shared_dict names 1m;",
   prelude = "local amqplocks = require 'amqplocks'",
   locations = {
     ["/none"] = "ngx.say(true)",
-    ["/own"] = handler(semaphore, "nil", ""),
-    ["/shared"] = handler(semaphore, "true", "lock:release()"),
-    ["/own-mutex"] = handler(mutex, "nil", ""),
-    ["/shared-mutex"] = handler(mutex, "true", "lock:release()"),
-    ["/kept-mutex"] = handler(mutex, "nil", "conn:close()"),
-    ["/kept"] = handler(semaphore, "nil", "conn:close()"),
-    ["/own-permit"] = handler(permit, "nil", ""),
-    ["/shared-permit"] = handler(permit, "true", "lock:release()"),
-    ["/own-fast"] = handler(fast, "nil", ""),
-    ["/kept-fast"] = handler(fast, "nil", "conn:close()"),
-    ["/shared-fast"] = handler(fast, "true", "lock:release()"),
+    ["/slot"] = HANDLER:format(semaphore),
+    ["/mutex"] = HANDLER:format(mutex),
+    ["/permit"] = HANDLER:format(permit),
+    ["/fast"] = HANDLER:format(fast),
     ["/names"] = "ngx.say(table.concat(ngx.shared.names:get_keys(0), ' '))",
   },
 }
@@ -118,13 +105,11 @@ assert(conn:admin(name):create(CLIENTS))
 assert(conn:token_semaphore(name):create(CLIENTS))
 for i = 1, CLIENTS do assert(assert(conn:fast_mutex(bare_name(i)):acquire()):release()) end -- makes queue and token
 local clients = start_clients()
-local paths = { "/none", "/own", "/kept", "/shared", "/own-mutex", "/kept-mutex", "/shared-mutex", "/own-permit",
-  "/shared-permit", "/own-fast", "/kept-fast", "/shared-fast" }
+local paths = { "/none", "/slot", "/mutex", "/permit", "/fast" }
 for _ = 1, ROUNDS do
   measure("declare", function() return floor(clients, "declare_delete", "") end)
   measure("take", function() return floor(clients, "take_nack", "-fastmutex") end)
   for _, path in ipairs(paths) do measure(path, function() return through(path) end) end
-  socket.sleep(0.5) -- the broker cleans up after connections of ended requests
 end
 
 -- The median of all rounds.
@@ -154,18 +139,11 @@ end
 
 absolute("nginx: requests a second without a lock", "/none")
 absolute("rabbitmq-c: declare + delete a second, 8 connections", "declare")
-row("a slot for each, own connection / declare + delete", "/own", "declare")
-row("a slot for each, own connection, kept / the same", "/kept", "declare")
-row("a slot for each, shared connection / the same", "/shared", "declare")
-row("a mutex for each, own connection / the same", "/own-mutex", "declare")
-row("a mutex for each, own connection, kept / the same", "/kept-mutex", "declare")
-row("a mutex for each, shared connection / the same", "/shared-mutex", "declare")
+row("a slot for each, shared connection / the same", "/slot", "declare")
+row("a mutex for each, shared connection / the same", "/mutex", "declare")
 absolute("rabbitmq-c: consume + cancel and nack a second, 8 conns.", "take")
-row("a permit for each, own connection / consume + nack", "/own-permit", "take")
-row("a permit for each, shared connection / the same", "/shared-permit", "take")
-row("a fast mutex for each, own connection / the same", "/own-fast", "take")
-row("a fast mutex for each, own connection, kept / the same", "/kept-fast", "take")
-row("a fast mutex for each, shared connection / the same", "/shared-fast", "take")
+row("a permit for each, shared connection / the same", "/permit", "take")
+row("a fast mutex for each, shared connection / the same", "/fast", "take")
 
 -- The rate of one thing as a part of another's in the same round must be at least this.
 local function compare(title, what, other, least)
@@ -175,9 +153,7 @@ local function compare(title, what, other, least)
   rows.row(title, (">= %.2f"):format(least), ratio >= least, ("%.2f"):format(ratio), rows.spread(ratios, "%.2f"))
 end
 
-compare("nginx, own mutex for each: kept / not kept, rate", "/kept-mutex", "/own-mutex", 1.25)
-compare("nginx, own fast mutex for each: kept / not kept, rate", "/kept-fast", "/own-fast", 2.5)
-compare("nginx, shared: a fast mutex for each / a mutex, rate", "/shared-fast", "/shared-mutex", 5)
+compare("nginx, shared: a fast mutex for each / a mutex, rate", "/fast", "/mutex", 5)
 
 process.clear()
 for one in select(2, server:get "/names"):gmatch "%S+" do raw:delete(one .. "-fastmutex") end

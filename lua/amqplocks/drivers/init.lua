@@ -46,10 +46,9 @@ end
 local function by_place() return rawget(_G, "ngx") and ngx.socket and "resty" or "native" end
 
 --- Returns a session over `settings`, and the driver that waits for its operations. `driver`: nil for the default.
-function drivers.session(driver, settings, shared)
+function drivers.session(driver, settings)
   driver = driver or by_place()
-  if driver == "resty" then return require("amqplocks.drivers.resty").session(settings, shared) end
-  if shared ~= nil then error("connect: option shared is for nginx", 0) end
+  if driver == "resty" then return require("amqplocks.drivers.resty").session(settings) end
   if driver == "native" then return require("amqplocks.drivers.native").session(settings) end
   local loop = require "amqplocks.drivers.loop"
   return loop.session(LOOPS[driver] and require(LOOPS[driver]) or driver, settings)

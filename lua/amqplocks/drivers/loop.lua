@@ -28,9 +28,8 @@ local OTHERS = { "prober", "fence", "maker" }
 
 local function is_called(operation, begins) return operation:done() or begins and operation:waiting() end
 
---- Returns a session over `settings`, and the driver that waits for its operations; or nil, message, code. `moved`, if
--- given, is called when the broker may have answered operations of other sessions.
-function loop.session(events, settings, moved)
+--- Returns a session over `settings`, and the driver that waits for its operations; or nil, message, code.
+function loop.session(events, settings)
   local function check() return may_wait(events) end
   local begun, problem, kind = urls.begin(settings, check)
   if not begun then return nil, problem, kind end
@@ -50,7 +49,6 @@ function loop.session(events, settings, moved)
       changes = session:op_changes()
       room:call()
     end
-    if moved then moved() end
     tell_soon(events.spawn, session, known)
   end
 

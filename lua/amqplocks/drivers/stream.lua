@@ -4,9 +4,8 @@
 --- One of the connections of a session over bytes, on a socket of an event loop. The core tells when it needs one
 -- ("due"); this file opens, reads and writes it.
 --
--- Most loops run it in two coroutines. One opens the connection, writes for all operations and serves the timers; the
--- other reads for all waiting coroutines. They begin and end with the connection; the next connection has two of its
--- own. In a request of nginx no coroutine may outlive the request: there the waiting coroutine opens, reads and writes.
+-- It runs in two coroutines. One opens the connection, writes for all operations and serves the timers; the other reads
+-- for all waiting coroutines. They begin and end with the connection; the next connection has two of its own.
 local core = require "amqplocks.core"
 local pcall = require("amqplocks.compat.pcall").pcall
 local urls = require "amqplocks.urls"
@@ -26,7 +25,7 @@ function stream.new(loop, session, role, settings, moved)
   }, stream)
 end
 
--- ---- for one waiting coroutine --------------------------------------------------------------------------------------
+-- ---- opening, reading, writing --------------------------------------------------------------------------------------
 
 -- An error that a driver raises, as for an option that it does not support, fails the connection. Any code but "tls" is
 -- "unreachable".
@@ -58,12 +57,11 @@ local function question(self, fn)
   return asked
 end
 
--- Returns the result of the URL function; nil alone if the caller's own time ends before that. A function that never
--- returns is waited for no longer than a broker. If it cannot be killed, it is not called again until it has returned:
--- each call would leave one coroutine more.
-local function ask(self, fn, within)
-  local loop, most = self._loop, math.min(self._timeout, within or math.huge)
-  local left, deadline = most, core.now() + most
+-- Returns the result of the URL function. A function that never returns is waited for no longer than a broker. If it
+-- cannot be killed, it is not called again until it has returned: each call would leave one coroutine more.
+local function ask(self, fn)
+  local loop, left = self._loop, self._timeout
+  local deadline = core.now() + left
   local asked, problem = self._asked, nil
   if not asked then asked, problem = question(self, fn) end
   if not asked then return nil, problem, "url" end
@@ -76,45 +74,29 @@ local function ask(self, fn, within)
     loop.abandon(asked.thread)
     self._asked = nil
   end
-  if most < self._timeout then return nil end
   return nil, LATE:format(self._timeout), "url"
 end
 
-local function renew(self, within)
-  urls.renew(self._session, self._role, self._settings, function(fn) return ask(self, fn, within) end)
-end
-
--- Returns how many seconds of the caller's time the place to connect to may take.
-local function allowed(self, deadline)
-  local _, _, share, _, left = self._session:address(self._role)
-  return deadline and math.min(share, math.max(0.001, (deadline - core.now()) / left)) or share
-end
-
--- The attempt that was begun at `begun`, with so many seconds, has failed.
-local function give_place_up(self, begun, seconds, code, message)
+local function give_place_up(self, code, message)
   local session, role = self._session, self._role
-  local _, port, share, _, _, name = session:address(role)
-  if seconds < share and core.now() >= begun + seconds then
-    session:put_off(role)
-  else
-    session:fail(role, code, ("%s:%d: %s"):format(name, port, message))
-  end
+  local _, port, _, _, name = session:address(role)
+  session:fail(role, code, ("%s:%d: %s"):format(name, port, message))
 end
 
 -- Tells the session the addresses of the name that is to be connected to. Without loop.resolve, the loop connects to
 -- the name.
-local function resolve(self, deadline)
+local function resolve(self)
   local session, role = self._session, self._role
   local name = self._loop.resolve and session:unresolved(role)
   if not name then return end
-  local begun, seconds = core.now(), allowed(self, deadline)
+  local begun, _, _, seconds = core.now(), session:address(role)
   local fine, addresses, message = pcall(self._loop.resolve, name, seconds)
   session:pump()
   if not session:due(role) then return end
   if fine and type(addresses) == "table" then
     session:resolve(role, addresses, core.now() - begun)
   else
-    give_place_up(self, begun, seconds, "unreachable", fine and message or tostring(addresses))
+    give_place_up(self, "unreachable", fine and message or tostring(addresses))
   end
 end
 
@@ -123,39 +105,37 @@ local function may_connect(self)
   return session:due(role) and not session:lacks_address(role)
 end
 
---- Opens the connection, and drops it if it is not needed any more by then. With `within` (seconds) the caller gives
--- up after that time. The broker's own time is not over then, so operations that still wait try again.
-function stream:open(within)
+-- Opens the connection, and drops it if it is not needed any more by then.
+local function open(self)
   local session, role = self._session, self._role
-  local deadline = within and core.now() + within
-  renew(self, within)
-  if may_connect(self) then resolve(self, deadline) end
+  urls.renew(session, role, self._settings, function(fn) return ask(self, fn) end)
+  if may_connect(self) then resolve(self) end
   if not may_connect(self) or self._loop.resolve and session:unresolved(role) then return end
-  local host, port, share, tls = session:address(role)
-  local begun, seconds = core.now(), allowed(self, deadline)
+  local host, port, seconds, tls = session:address(role)
+  local begun = core.now()
   local socket, message, code = connect(self, host, port, tls, seconds)
   session:pump()
   if not session:due(role) then
     if socket then socket:close() end
   elseif socket then
     self._socket = socket
-    session:attach(role, math.max(0.001, begun + share - core.now()))
+    session:attach(role, math.max(0.001, begun + seconds - core.now()))
   else
-    give_place_up(self, begun, seconds, code, message)
+    give_place_up(self, code, message)
   end
 end
 
-function stream:is_up() return self._socket ~= nil and self._session:is_up(self._role) end
+local function is_up(self) return self._socket ~= nil and self._session:is_up(self._role) end
 
 local function lose(self, why)
   if self._session:is_up(self._role) then self._session:down(self._role, why) end
 end
 
---- Waits for bytes of the broker, at most so many seconds (nil: for ever), and feeds them to the session.
-function stream:read(seconds)
+-- Waits for bytes of the broker, and feeds them to the session.
+local function read(self)
   local socket = self._socket
-  local bytes, why = socket:read(seconds)
-  if socket ~= self._socket or not self:is_up() then return end -- the connection has ended; drop bytes that come now
+  local bytes, why = socket:read()
+  if socket ~= self._socket or not is_up(self) then return end -- the connection has ended; drop bytes that come now
   if bytes then
     self._session:feed(self._role, bytes)
   elseif why ~= "timeout" then
@@ -163,8 +143,8 @@ function stream:read(seconds)
   end
 end
 
---- Sends the queued bytes, also the last ones of a connection that has ended.
-function stream:write()
+-- Sends the queued bytes, also the last ones of a connection that has ended.
+local function write(self)
   local session, role, socket = self._session, self._role, self._socket
   while socket and session:is_unsent(role) do
     local sent, why = socket:write(session:output(role), self._timeout)
@@ -183,26 +163,12 @@ function stream:close()
   self._socket = nil
 end
 
---- Gives the socket away, for loops that can keep one without a reader. Returns what stream:resume() needs; nil if
--- the socket could not be kept, and is closed.
-function stream:keep(seconds)
-  local socket = self._socket
-  self._socket = nil
-  return socket:keep(seconds)
-end
-
---- Takes the socket of a connection that was kept. Returns false if the connection was closed meanwhile.
-function stream:resume(kept)
-  self._socket = self._loop.resume(kept)
-  return self._socket ~= nil
-end
-
 --- Waits until the queued bytes were sent, at most the session's timeout.
 function stream:drain()
-  if self:is_up() and self._session:is_unsent(self._role) then self._written:wait(self._timeout) end
+  if is_up(self) and self._session:is_unsent(self._role) then self._written:wait(self._timeout) end
 end
 
--- ---- for all waiting coroutines -------------------------------------------------------------------------------------
+-- ---- its coroutines -------------------------------------------------------------------------------------------------
 
 -- An error here is a defect of this library or of a driver. It ends the connection, with the error as the reason.
 local function give_up(self, why)
@@ -225,31 +191,31 @@ end
 
 local function read_on(self)
   local socket = self._socket
-  while socket == self._socket and self:is_up() do
-    self:read()
+  while socket == self._socket and is_up(self) do
+    read(self)
     self._session:pump()
     self._moved()
   end
 end
 
 local function write_on(self)
-  while self:is_up() do
+  while is_up(self) do
     self._session:pump()
     self._moved()
-    self:write()
+    write(self)
     self._written:signal()
-    if self:is_up() and not self._session:is_unsent(self._role) then
+    if is_up(self) and not self._session:is_unsent(self._role) then
       local left, at = self._session:wake()
       self._wakes_at = at or math.huge
       self._unsent:wait(math.min(left or LONGEST, LONGEST))
     end
   end
-  self:write()
+  write(self)
 end
 
 local function carry(self)
-  self:open()
-  if not self:is_up() then return end
+  open(self)
+  if not is_up(self) then return end
   local _, why = beside(self, guarded(self, read_on))
   if why then error(why, 0) end
   write_on(self)
@@ -278,7 +244,7 @@ end
 function stream:mind(at)
   if self._runs then
     local is_early = at and self._wakes_at and at < self._wakes_at
-    if is_early or self._session:is_unsent(self._role) or not self:is_up() then self._unsent:signal() end
+    if is_early or self._session:is_unsent(self._role) or not is_up(self) then self._unsent:signal() end
   elseif self._session:due(self._role) then
     start(self)
   end

@@ -49,7 +49,7 @@ end
 --- Returns the current request: comparable, and invalid once the request has ended.
 endings.request = get_request
 
---- Registers fn(), to be called when the current request has ended. Returns a function that cancels this.
+--- Registers fn(), to be called when the current request has ended.
 function endings:expect(fn)
   local number = self._last + 1
   local ending = new_ending(nil, self._all, number)
@@ -60,10 +60,6 @@ function endings:expect(fn)
   self.count = self.count + 1
   cleanup.data = ending
   cleanup.handler = note_end
-  return function()
-    local expected = self._expected[number]
-    if expected then expected.fn = nil end
-  end
 end
 
 -- An error would be a defect. The functions of other requests must still be called.
@@ -83,7 +79,7 @@ function endings:wait(seconds)
     ending = ending.next
     self._expected[number] = nil
     self.count = self.count - 1
-    if expected.fn then attempt(expected.fn) end
+    attempt(expected.fn)
   end
 end
 

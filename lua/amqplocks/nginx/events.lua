@@ -50,19 +50,6 @@ function Socket:close()
   pcall(self._raw.close, self._raw)
 end
 
---- Keeps the connection open for so many seconds, without a reader, in a pool of its own. Returns what
--- events.resume() needs. The socket cannot be used any more then. Returns nil if something was received that nobody
--- has read. nginx closes a kept connection when something arrives.
-function Socket:keep(seconds)
-  self._closed = true
-  local kept = self._raw:setkeepalive(milliseconds(seconds), 1)
-  if not kept then
-    pcall(self._raw.close, self._raw)
-    return nil
-  end
-  return self._place
-end
-
 -- ---- TLS ------------------------------------------------------------------------------------------------------------
 
 local function read_file(path)
@@ -108,24 +95,13 @@ end
 
 local events = {}
 
-local function socket_of(raw, place) return setmetatable({ _raw = raw, _full_reads = 0, _place = place }, Socket) end
-
-local connections = 0
-
--- nginx keeps connections in pools. The name of a pool that no other connection has tells whose connection is in it.
-local function place_of(host, port)
-  connections = connections + 1
-  return { host = host, port = port, options = { pool = "amqplocks " .. connections } }
-end
-
 --- `localhost` is replaced by 127.0.0.1: it is a name, and nginx does not read the hosts file.
 function events.connect(host, port, tls, seconds)
   local raw, deadline = ngx.socket.tcp(), ngx.now() + seconds
   raw:settimeout(milliseconds(seconds))
   if host == "localhost" then host = "127.0.0.1" end
   if host:find(":", 1, true) then host = "[" .. host .. "]" end
-  local place = place_of(host, port)
-  local connected, why = raw:connect(host, port, place.options)
+  local connected, why = raw:connect(host, port)
   if not connected then return nil, why, "unreachable" end
   if tls then
     raw:settimeout(milliseconds(math.max(0, deadline - ngx.now())))
@@ -135,20 +111,7 @@ function events.connect(host, port, tls, seconds)
       return nil, problem, problem == "timeout" and "unreachable" or "tls"
     end
   end
-  return socket_of(raw, place)
-end
-
---- Returns the socket of a connection that was kept; nil if it was closed meanwhile. nginx then begins to open another
--- connection, which nobody waits for: a kept one is there at once.
-function events.resume(place)
-  local raw = ngx.socket.tcp()
-  raw:settimeout(1)
-  if not raw:connect(place.host, place.port, place.options) then return nil end
-  if raw:getreusedtimes() == 0 then
-    raw:close()
-    return nil
-  end
-  return socket_of(raw, place)
+  return setmetatable({ _raw = raw, _full_reads = 0 }, Socket)
 end
 
 -- nginx drops a timer that exceeds lua_max_running_timers, and only writes that to its log. So the coroutines that wait

@@ -21,7 +21,6 @@ end
 
 -- The reports of losses may take long, so they come last.
 local function close(driver, session)
-  if driver.catch_up then pcall(driver.catch_up) end
   pcall(guard.call, part, driver, session)
   session:abort() -- also if guard.call() failed for lack of memory
   if driver.mind then pcall(driver.mind) end

@@ -48,7 +48,6 @@ begun.__close = begun.drop
 
 local function begin_all(list)
   local endings = setmetatable({ drivers = drivers_of(list) }, begun)
-  call(endings.drivers, "catch_up")
   for i = #list, 1, -1 do
     local ending = { of = list[i], driver = list[i]._connection._driver }
     table.insert(endings, ending)

@@ -117,23 +117,19 @@ describe("metrics", function()
 
   it("count once what connections that share a session have in common", function()
     local contended, tell = 0, {}
-    local function connection(session, is_shared)
+    local function connection(session)
       return {
-        _session = session, _driver = { is_shared = is_shared },
+        _session = session,
         stats = function() return { contended = contended } end,
         on_event = function(_, fn) table.insert(tell, fn) end,
       }
     end
     local m, session = metrics.new(), {}
-    m.listen(connection(session, true))
+    m.listen(connection(session))
     contended = 3
-    m.listen(connection(session, true))
+    m.listen(connection(session))
     for _, fn in ipairs(tell) do fn(lock("acquired", { waited = 0.1 })) end
     assert.same({ 'amqplocks_contended_total{kind="mutex",name="db"} 3' }, lines(m.text(), "^amqplocks_contended"))
-    m.listen(connection(session, false)) -- kept since another request, which was not listened to
-    contended = 4
-    tell[3](lock("acquired", { waited = 0.1 }))
-    assert.same({ 'amqplocks_contended_total{kind="mutex",name="db"} 4' }, lines(m.text(), "^amqplocks_contended"))
   end)
 
   it("that are wrong raise an error that says so", function()

@@ -78,7 +78,7 @@ local CONNECT = {
   name = kind({ "n", ("x"):rep(100) }, { ("x"):rep(101), true }, { "", "a\nb", "a\0b" }),
   heartbeat = whole(1, 65535), timeout = TIMEOUT, log = CALLABLE,
   driver = kind({ "native", DRIVER, setmetatable({}, { __index = DRIVER }) }, { "resty", true, nothing }),
-  shared = kind({}, { true, false, 1 }), -- which is for nginx
+  shared = kind({}, { true, false, 1 }), -- which is gone
   on_lost = kind({ false, nothing }, { true, 1 }),
   tls = kind({}, { {}, { verify = true }, true }), -- which is for amqps
 }

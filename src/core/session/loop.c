@@ -5,13 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/backoff.h"
 #include "core/session/annex.h"
 #include "core/session/claim.h"
 #include "core/session/op.h"
 #include "core/session/prober.h"
 #include "core/session/turn.h"
-#include "core/wire/channel.h"
 #include "core/wire/connection.h"
 #include "core/wire/heartbeat.h"
 
@@ -209,57 +207,6 @@ al_op *al_session_close(al_session *session) {
   al_op_start(op, closing_claims, AL_NEVER);
   session->closed = true;
   return op;
-}
-
-/* ---- resting ---------------------------------------------------------------------------------------------------- */
-
-#define QUIET_WITHIN (100 * AL_MILLISECOND) /* some brokers never send a basic.cancel that is awaited */
-
-static bool has_denied_claims(const al_session *session) {
-  for (const al_claim *claim = session->claims; claim; claim = claim->next)
-    if (claim->state != AL_CLAIM_GONE && claim->is_denied) return true;
-  return false;
-}
-
-/* Answers on channels without an owner step no operation, so every pump steps this one. */
-static void quieting(al_op *op) {
-  if (!al_op_has(op, &op->session->holder)) return;
-  if (al_channels_are_quiet(&op->session->holder))
-    al_op_finish(op);
-  else
-    op->wake = op->session->now;
-}
-
-static void releasing(al_op *op) {
-  al_session *session = op->session;
-  if (!al_op_has(op, &session->holder)) return;
-  if (has_denied_claims(session)) {
-    al_op_fail(op, AL_BUSY, "something is left at the broker");
-  } else if (claims_are_gone(session)) {
-    al_op_answered(op);
-    op->deadline = al_deadline_after(session->now, QUIET_WITHIN);
-    al_op_next(op, quieting);
-  }
-}
-
-static void refusing(al_op *op) { al_op_fail(op, AL_BUSY, "an operation is under way"); }
-
-al_op *al_session_rest(al_session *session) {
-  AL_TURN(session);
-  al_op *op = al_op_new(session, sizeof *op, "");
-  if (!op) return NULL;
-  op->is_final = true;
-  if (session->ops || session->closed) return al_op_start(op, refusing, AL_NEVER);
-  session->closed = true;
-  for (al_claim *claim = session->claims; claim; claim = claim->next) al_claim_release(claim);
-  op->watches_claims = true;
-  op->reply_by = al_deadline_after(session->now, session->settings.timeout / 2);
-  return al_op_start(op, releasing, AL_NEVER);
-}
-
-void al_session_resume(al_session *session) {
-  AL_TURN(session);
-  session->closed = false;
 }
 
 /* ---- aborting --------------------------------------------------------------------------------------------------- */

@@ -26,16 +26,6 @@ int al_session_served_links(al_session *session, al_link *links[AL_LINKS]);
  * memory. */
 bool al_session_list_nodes(al_session *session, const al_settings *settings, size_t count, bool is_shuffled);
 
-/* Empties the session for its next user, without closing its connections: releases every lock, and waits until nothing
- * of them is left and the broker has nothing to send. Meanwhile, and until al_session_resume(), the session counts as
- * closed. Fails with AL_BUSY if an operation is under way or something stays at the broker, with AL_UNREACHABLE if the
- * locks are not released within half of `settings.timeout`, with AL_TIMEOUT if the broker still has something to send
- * a tenth of a second later, and with the holder's code if it goes down. */
-al_op *al_session_rest(al_session *session);
-
-/* The session is used again, or is now to be closed. */
-void al_session_resume(al_session *session);
-
 /* See al_heartbeat_excuse. */
 void al_session_excuse(al_session *session, int64_t pumped_at);
 

@@ -387,19 +387,6 @@ bool al_channel_frame(al_link *link, const amqp_frame_t *frame) {
   }
 }
 
-static bool is_quiet(const al_channel *channel) {
-  const al_link *link = channel->link;
-  bool is_owned = channel->on && channel != link->pulse;
-  return channel->state == AL_CHANNEL_FREE ||
-         (!is_owned && channel->unanswered == 0 && !channel->awaits_cancel_of[0] && !channel->content.method);
-}
-
-bool al_channels_are_quiet(const al_link *link) {
-  for (int number = 1; number < link->channels_size; number++)
-    if (link->channels[number] && !is_quiet(link->channels[number])) return false;
-  return true;
-}
-
 void al_channels_down(al_link *link) {
   al_channel **channels = link->channels;
   int size = link->channels_size;

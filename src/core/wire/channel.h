@@ -144,10 +144,6 @@ void al_channel_take_one(al_channel *channel);
  * not change consumers that exist, or that need no acknowledgements. */
 void al_channel_ping(al_channel *channel);
 
-/* True if nothing is to come on any channel: no request is unanswered, no basic.cancel is awaited, and no channel has
- * an owner, except that of the pulse. */
-bool al_channels_are_quiet(const al_link *link);
-
 /* For the link. Handles a frame of a channel other than 0. Returns false if the frame breaks the protocol. */
 bool al_channel_frame(al_link *link, const amqp_frame_t *frame);
 void al_channels_sweep(al_link *link); /* closes channels that have awaited a basic.cancel for too long */
