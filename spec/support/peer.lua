@@ -411,16 +411,6 @@ function Peer.open(settings, limits)
   return self
 end
 
---- A session that has a holder of its own, which is open, and that asks by this peer's prober.
-function Peer:borrower(settings)
-  local all = { lender = self.core_session }
-  for key, value in pairs(settings or {}) do all[key] = value end
-  local borrower = Peer.new(all)
-  borrower.prober = self.prober
-  borrower.holder:handshake()
-  return borrower
-end
-
 --- Seconds since the epoch.
 function Peer:wall() return 1700000000 + self.now end
 

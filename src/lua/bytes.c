@@ -18,12 +18,12 @@
 #include "transport/loop.h"
 #include "transport/system.h"
 
-static al_session *make_loop(const al_settings *settings, int seed, al_session *lender) {
+static al_session *make_loop(const al_settings *settings, int seed) {
   (void)seed;
-  return al_loop_new(settings, lender);
+  return al_loop_new(settings);
 }
 
-/* core.loop{ …, lender = } -> session | nil, message, code */
+/* core.loop{ … } -> session | nil, message, code */
 static int new_loop(lua_State *L) { return al_lua_new_session(L, AL_LUA_LOOP, make_loop) ? 1 : 3; }
 
 struct al_transport {
@@ -34,9 +34,9 @@ static int64_t told_clock(const al_session *session) { return session->transport
 
 static void told_free(struct al_transport *told) { free(told); }
 
-static al_session *told_new(const al_settings *settings, int seed, al_session *lender) {
+static al_session *told_new(const al_settings *settings, int seed) {
   struct al_transport *told = calloc(1, sizeof *told);
-  al_session *session = told ? al_session_new(settings, (uint64_t)seed, lender) : NULL;
+  al_session *session = told ? al_session_new(settings, (uint64_t)seed) : NULL;
   if (!session) {
     free(told);
     return NULL;
@@ -47,7 +47,7 @@ static al_session *told_new(const al_settings *settings, int seed, al_session *l
   return session;
 }
 
-/* core.bytes{ …, seed =, lender =, shared = } -> session | nil, message, code */
+/* core.bytes{ …, seed =, shared = } -> session | nil, message, code */
 static int new_bytes(lua_State *L) {
   al_lua_session *box = al_lua_new_session(L, AL_LUA_TOLD, told_new);
   if (!box) return 3;

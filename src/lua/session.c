@@ -46,24 +46,14 @@ static bool list_nodes(al_session *session, usage usage, const al_settings *all,
   if (!al_session_list_nodes(session, all, count, usage.is_shuffled)) return false;
   al_link_rotate(&session->holder, usage.rotates, usage.is_addressed);
   al_link *links[AL_LINKS];
-  int links_count = al_session_served_links(session, links);
-  for (int i = 1; i < links_count; i++) al_link_rotate(links[i], usage.rotates, false);
+  al_session_links(session, links);
+  for (int i = 1; i < AL_LINKS; i++) al_link_rotate(links[i], usage.rotates, false);
   return true;
 }
 
-static al_session *make_native(const al_settings *settings, int seed, al_session *lender) {
+static al_session *make_native(const al_settings *settings, int seed) {
   (void)seed;
-  (void)lender;
   return al_native_new(settings);
-}
-
-/* The field `lender`: the session whose prober the new session shares; NULL: none. */
-static al_session *lender_field(lua_State *L, int table) {
-  al_session *lender = NULL;
-  lua_getfield(L, table, "lender");
-  if (!lua_isnil(L, -1)) lender = ((al_lua_session *)luaL_checkudata(L, -1, AL_LUA_SESSION))->session;
-  lua_pop(L, 1);
-  return lender;
 }
 
 /* Pushes a session made from the table at index 1. NULL: pushes nil, message, code. */
@@ -72,7 +62,6 @@ al_lua_session *al_lua_new_session(lua_State *L, al_lua_transport transport, al_
   size_t count;
   int seed = 1;
   al_lua_number_field(L, 1, "seed", &seed);
-  al_session *lender = lender_field(L, 1);
   usage usage = read_usage(L, 1);
   al_lua_session *box = al_lua_new_box(L, sizeof *box, AL_LUA_SESSION);
   box->transport = transport;
@@ -81,7 +70,7 @@ al_lua_session *al_lua_new_session(lua_State *L, al_lua_transport transport, al_
     al_lua_refuse_url(L, why);
     return NULL;
   }
-  al_session *session = make(all, seed, lender);
+  al_session *session = make(all, seed);
   bool is_made = session && list_nodes(session, usage, all, count);
   explicit_bzero(all, count * sizeof *all);
   lua_pop(L, 1);

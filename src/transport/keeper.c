@@ -35,8 +35,9 @@ static int watch(const al_link *link, struct pollfd *one) {
 
 int al_keeper_watch(al_session *session, struct pollfd watched[AL_LINKS]) {
   al_link *links[AL_LINKS];
-  int count = al_session_served_links(session, links), watched_count = 0;
-  for (int i = 0; i < count; i++) watched_count += watch(links[i], &watched[watched_count]);
+  int watched_count = 0;
+  al_session_links(session, links);
+  for (int i = 0; i < AL_LINKS; i++) watched_count += watch(links[i], &watched[watched_count]);
   return watched_count;
 }
 

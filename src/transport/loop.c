@@ -27,13 +27,13 @@ static void transport_free(struct al_transport *transport) {
   free(transport);
 }
 
-al_session *al_loop_new(const al_settings *settings, al_session *lender) {
+al_session *al_loop_new(const al_settings *settings) {
   struct al_transport *transport = calloc(1, sizeof *transport);
   if (!transport || !al_fork_init(&transport->fork)) {
     free(transport);
     return NULL;
   }
-  al_session *session = al_system_session(settings, lender);
+  al_session *session = al_system_session(settings);
   if (!session) {
     transport_free(transport);
     return NULL;
@@ -55,7 +55,7 @@ static int64_t wake(al_session *session, const al_op *op) {
   if (!op) return al_session_wake(session);
   al_link *links[AL_LINKS];
   int64_t wake = al_op_wake(op);
-  al_session_links(session, links); /* also those of a lender: an operation waits for them, too */
+  al_session_links(session, links);
   for (int i = 0; i < AL_LINKS; i++)
     if (due(links[i]) > session->now && due(links[i]) < wake) wake = due(links[i]);
   return wake;

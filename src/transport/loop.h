@@ -9,8 +9,8 @@
 
 #include "amqplocks.h"
 
-/* `lender`: see al_session_new(). Returns NULL if there is no memory. */
-al_session *al_loop_new(const al_settings *settings, al_session *lender);
+/* Returns NULL if there is no memory. */
+al_session *al_loop_new(const al_settings *settings);
 
 /* Processes the bytes that were fed in, runs pending operations, and queues the bytes to send. Returns after how many
  * nanoseconds to call it again if no bytes come: at least 0; AL_NEVER: only when bytes come. With `op` this is the time

@@ -124,7 +124,7 @@ static int64_t now(const al_session *session) {
 al_session *al_native_new(const al_settings *settings) { return al_native_new_list(settings, 1); }
 
 static al_session *native_new(const al_settings *settings) {
-  al_session *session = al_system_session(settings, NULL);
+  al_session *session = al_system_session(settings);
   if (!session) return NULL;
   session->transport_free = transport_free;
   session->transport = transport_new();
@@ -300,8 +300,9 @@ void al_native_touch(al_session *session) {
 static int due_links(al_session *session, al_link *due[AL_LINKS]) {
   AL_TURN(session);
   al_link *links[AL_LINKS];
-  int count = al_session_served_links(session, links), due_count = 0;
-  for (int i = 0; i < count; i++)
+  int due_count = 0;
+  al_session_links(session, links);
+  for (int i = 0; i < AL_LINKS; i++)
     if (al_link_is_due(links[i])) due[due_count++] = links[i];
   return due_count;
 }
@@ -319,8 +320,8 @@ al_code al_native_renew(al_session *session, const al_settings *settings, size_t
   AL_TURN(session);
   if (strcmp(session->settings.vhost, settings->vhost) != 0) return AL_VHOST;
   al_link *links[AL_LINKS];
-  int links_count = al_session_served_links(session, links);
-  for (int i = 0; i < links_count; i++)
+  al_session_links(session, links);
+  for (int i = 0; i < AL_LINKS; i++)
     if (begins_attempt(links[i]) && !al_link_readdress(links[i], settings, count)) return AL_NO_MEMORY;
   return AL_OK;
 }
@@ -400,8 +401,8 @@ void al_native_keep_in_child(al_session *session) {
   if (al_session_forked(session)) return;
   AL_TURN(session);
   al_link *links[AL_LINKS];
-  int count = al_session_served_links(session, links);
-  for (int i = 0; i < count; i++)
+  al_session_links(session, links);
+  for (int i = 0; i < AL_LINKS; i++)
     if (links[i]->port) al_descriptors_keep_once(al_socket_fd(links[i]->port));
 }
 

@@ -41,10 +41,10 @@ static void name(al_settings *settings) {
   al_text_mend(settings->name); /* a file name may have any bytes, and may be cut within a character */
 }
 
-al_session *al_system_session(const al_settings *settings, al_session *lender) {
+al_session *al_system_session(const al_settings *settings) {
   al_settings named = *settings;
   name(&named);
-  al_session *session = al_session_new(&named, seed(), lender);
+  al_session *session = al_session_new(&named, seed());
   explicit_bzero(&named, sizeof named);
   if (!session || al_trace_begin(session)) return session;
   al_session_drop(session);

@@ -12,6 +12,6 @@ double al_system_wall(void); /* seconds since the epoch */
 
 /* Calls al_session_new() with a random seed. If the settings have no name, the name is made of program, process and
  * host. Returns NULL if there is no memory. */
-al_session *al_system_session(const al_settings *settings, al_session *lender);
+al_session *al_system_session(const al_settings *settings);
 
 #endif

@@ -38,8 +38,8 @@
 
 #define LATE INT64_C(2000000000000000000) /* a time of this clock, which ends at 9.2e18 */
 #define SESSIONS 2
-#define LINKS                                                                                                \
-  5 /* holder and prober of the first session, holder of the second; fence and maker of the first */
+#define LINKS (SESSIONS * AL_LINKS) /* programs choose from the first of them: see link_of() */
+#define LINKS_CHOSEN 5
 #define LINKS_WITHOUT_FENCES 3
 #define NAMES 3
 #define OPS 12
@@ -87,12 +87,17 @@ static int64_t pick(const int64_t *values, size_t count, unsigned index) { retur
 
 /* ---- links ------------------------------------------------------------------------------------------------------- */
 
+/* Holder and prober of the first session, holder of the second; fence and maker of the first; the others. */
+static const struct {
+  int session, link;
+} places[LINKS] = {{0, 0}, {0, 1}, {1, 0}, {0, 2}, {0, 3}, {1, 1}, {1, 2}, {1, 3}};
+
 static al_link *link_of(world *w, int index) {
-  if (index == 2) return w->sessions[1] ? &w->sessions[1]->holder : NULL;
+  al_session *session = w->sessions[places[index].session];
   al_link *links[AL_LINKS];
-  if (!w->sessions[0]) return NULL;
-  al_session_links(w->sessions[0], links);
-  return links[index < 2 ? index : index - 1];
+  if (!session) return NULL;
+  al_session_links(session, links);
+  return links[places[index].link];
 }
 
 static int holder_index(const world *w, const al_session *session) {
@@ -102,7 +107,7 @@ static int holder_index(const world *w, const al_session *session) {
 static bool connect(world *w, int index) {
   al_link *link = link_of(w, index);
   if (!link || link->port || !al_link_is_due(link)) return false;
-  CHECK(!link->is_orphan, "a connection is wanted for a session that is gone");
+  CHECK(link->changed, "a connection is wanted for a session that is gone");
   if (w->refuses) {
     al_connection_fail(link, w->now % 2 ? AL_UNREACHABLE : AL_TLS, "nobody is there");
     return true;
@@ -469,13 +474,14 @@ static bool is_of_same_fence(const al_lock *a, const al_lock *b) {
   return are_alike && strcmp(a->name, b->name) == 0;
 }
 
-/* Whatever the broker said, no session hands out a number twice; the second one draws by the fence links of the first. */
+/* Whatever the broker said, no session hands out a number twice. */
 static void check_fence(const world *w, const al_lock *lock) {
   CHECK((al_lock_fence(lock) > 0) == w->slots.fenced || lock->kind == AL_LOCK_PERMIT,
         "a lock has the number %lld", (long long)al_lock_fence(lock));
   for (int i = 0; i < LOCKS && w->slots.fenced; i++) {
     const al_lock *other = w->locks[i];
-    if (!other || other == lock || !is_of_same_fence(lock, other)) continue;
+    if (!other || other == lock || other->session != lock->session || !is_of_same_fence(lock, other))
+      continue;
     CHECK(other->fence != lock->fence, "the number %lld was given twice", (long long)lock->fence);
   }
 }
@@ -875,7 +881,8 @@ static void do_session(world *w, unsigned a, unsigned b, unsigned c) {
   if (b % 4 == 2) al_session_alerts(session);
   if (b % 4 == 3 && (a & 1)) {
     drop_session(w, 1);
-    peer_disconnect(&w->broker, 2);
+    for (int i = 0; i < LINKS; i++)
+      if (places[i].session == 1) peer_disconnect(&w->broker, i);
   }
   settle(w);
 }
@@ -916,7 +923,7 @@ static void trace_all(al_session *session) {
   for (int i = 0; i < AL_LINKS; i++) links[i]->trace = &trace;
 }
 
-static al_session *new_session(unsigned b, unsigned seed, al_session *lender) {
+static al_session *new_session(unsigned b, unsigned seed) {
   static const int64_t beats[] = {10, 1, 60, 600}, limits[] = {2047, 1, 3, 16};
   static const int64_t patience[] = {5 * AL_SECOND, 50 * AL_MILLISECOND, AL_SECOND, 60 * AL_SECOND};
   al_settings settings;
@@ -926,7 +933,7 @@ static al_session *new_session(unsigned b, unsigned seed, al_session *lender) {
   settings.channel_max = (int)PICK(limits, b >> 2 & 3);
   settings.timeout = PICK(patience, b >> 4 & 3);
   settings.external = b >> 6 == 3;
-  al_session *session = al_session_new(&settings, seed, lender);
+  al_session *session = al_session_new(&settings, seed);
   CHECK(session, "no memory");
   trace_all(session);
   return session;
@@ -948,9 +955,9 @@ static void begin(world *w) {
                                     .silent = c >> 5 & 1,
                                     .most = c >> 6 == 3,
                                     .fenced = d >> 7};
-  w->links = d >> 7 ? LINKS : LINKS_WITHOUT_FENCES;
-  w->sessions[0] = new_session(b, d, NULL);
-  if (a & 2) w->sessions[1] = new_session(b, d + 1, w->sessions[0]);
+  w->links = d >> 7 ? LINKS_CHOSEN : LINKS_WITHOUT_FENCES;
+  w->sessions[0] = new_session(b, d);
+  if (a & 2) w->sessions[1] = new_session(b, d + 1);
   w->heartbeat = w->sessions[0]->settings.heartbeat * AL_SECOND;
   for (int i = 0; i < SESSIONS; i++)
     if (w->sessions[i]) w->sessions[i]->is_shared = a & 1;

@@ -63,7 +63,7 @@ static void greet(const al_settings *settings) {
   wire_value start[] = {WIRE_NUMBER(0), WIRE_NUMBER(9), WIRE_TEXT(properties), WIRE_TEXT("PLAIN EXTERNAL"),
                         WIRE_TEXT("en_US")};
   wire_value tune[] = {WIRE_NUMBER(2047), WIRE_NUMBER(8192), WIRE_NUMBER(60)}, none = {0};
-  al_session *session = al_session_new(settings, 1, NULL);
+  al_session *session = al_session_new(settings, 1);
   CHECK(session, "no memory");
   al_session_set_time(session, AL_SECOND, 1e9);
   al_op *op = al_session_open(session);

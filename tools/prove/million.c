@@ -177,7 +177,7 @@ static void administer(void) {
 static void live_once(bool leaks) {
   al_settings settings;
   al_settings_init(&settings);
-  session = al_session_new(&settings, 1, NULL);
+  session = al_session_new(&settings, 1);
   session->is_shared = true; /* otherwise no operation would wait for a lock of its own session */
   al_session_set_time(session, now, 1e9);
   kinds k = {al_semaphore_new(session, "n", NULL), al_token_semaphore_new(session, "n", NULL),

@@ -95,8 +95,8 @@ local CODES = {
     "death", "dies claiming" },
   lost = { "lost holder", "cut off", "stopped", "stopped making", "stall", "restart", "stopping", "robbed",
     "robbed drawing", "robbed gathering", "too long", "destroy", "queue deleted",
-    "death", "dies claiming", "requests" },
-    -- the last three: before 4.3, through the end of another queue
+    "death", "dies claiming" },
+    -- the last two: before 4.3, through the end of another queue
   suspect = { "lost holder", "cut off", "stopped", "stopped making", "stall", "restart", "stopping", "robbed drawing" },
   not_found = { "destroy", "nodes" },
   exists = { "inquiry" },
@@ -106,14 +106,13 @@ local CODES = {
     "no fence", "stopped", "stopped making" },
   refused = { "denied" },
   blocked = { "alarm" },
-  closed = { "requests" },
   limit = { "too many", "resize" },
 }
 
 local function look_ahead(self)
   local options, happens, codes = self.options, {}, {}
   for _, trouble in ipairs(options.troubles or {}) do happens[trouble] = true end
-  happens.nodes, happens.requests, happens["too many"] = options.nodes, options.requests, options.most
+  happens.nodes, happens["too many"] = options.nodes, options.most
   for code, causes in pairs(CODES) do
     codes[code] = causes == true
     for _, cause in ipairs(causes ~= true and causes or {}) do codes[code] = codes[code] or happens[cause] end
@@ -171,11 +170,7 @@ local function let_go(self, process, lock)
   end
 end
 
-local function excuse(self, process)
-  local worker = process.lender or process
-  self.watch:excuses(worker, true)
-  for _, borrower in ipairs(worker.borrowers) do self.watch:excuses(borrower) end
-end
+local function excuse(self, process) self.watch:excuses(process, true) end
 
 -- The process is stopped (SIGSTOP) in the middle of its work, for about as long as the broker's heartbeat timeout.
 local function nod(self, process)
@@ -329,35 +324,13 @@ local function new_process(self, name, settings)
   return process
 end
 
--- A round within a request's own session. The session ends during the round or after it, closed in order or not.
-local function serve(self, process)
-  local request = new_process(self, ("%s.%d"):format(process.name, self.births), { lender = process })
-  self.births = self.births + 1
-  process.request = request
-  request.on_turn = function () self.watch:heard(request) end
-  local is_over
-  request:start(function ()
-    round(self, request)
-    if self.random:chance(0.3) then finish(self, request, request.session:close(), "closes", TIMEOUT) end
-    is_over = true
-    self.world:after(0, process.turn, process)
-  end)
-  local breaks_off = self.random:chance(0.3) and self.random:between(0, 2 * self.hold) or SECONDS
-  process:sleep(breaks_off, { done = function () return is_over end })
-  if request.is_dead then return end
-  self.watch:gives(request)
-  self.watch:excuses(request)
-  request:kill(false)
-end
-
 local function live(self, member)
-  local once = self.options.requests and serve or round
   return function (process)
     while member.rounds > 0 do
       member.rounds = member.rounds - 1
       process:sleep(self.random:between(0, self.idle))
       while self.broker.is_down and self.random:chance(0.8) do process:sleep(self.random:between(0, 1)) end
-      once(self, process)
+      round(self, process)
     end
     process:note("wants nothing any more")
     member.busy = member.busy - 1
@@ -390,21 +363,10 @@ end
 
 local function anybody(self) return self.random:pick(self.members) end
 
--- A process that holds or waits, for a member: the member's process, or one of its requests.
-local function somebody(self)
-  local process = anybody(self).process
-  local request = process.request
-  return request and not request.is_dead and request or process
-end
-
 local troubles = {}
 
 local function kill(self, process, loses_what_it_wrote)
   if process.is_dead or process.member.busy == 0 then return end
-  for _, borrower in ipairs(process.borrowers) do
-    self.watch:gives(borrower)
-    self.watch:excuses(borrower)
-  end
   self.watch:gives(process)
   self.watch:excuses(process)
   process:kill(loses_what_it_wrote)
@@ -426,7 +388,7 @@ troubles["dies claiming"] = function (self) die_writing(self, "x-amqplocks-ticke
 
 -- The holder's locks are lost with its connection. The notice takes time. Its wait ends, too.
 troubles["lost holder"] = function (self)
-  local process = somebody(self)
+  local process = anybody(self).process
   self.watch:excuses(process)
   for _, belief in ipairs(self.watch:locks_of(process)) do
     self.watch:robbed(process, belief.lock, Wire.longest(self.pace))
@@ -436,7 +398,7 @@ end
 
 -- An operator deletes the queue of a lock, unless the queue belongs to another holder by now.
 troubles["robbed"] = function (self)
-  local process = somebody(self)
+  local process = anybody(self).process
   local holder = process.sockets.holder
   for _, belief in ipairs(self.watch:locks_of(process)) do
     local queue = self.broker.queues[belief.queue]
@@ -480,15 +442,15 @@ troubles["no bolt"] = function (self)
   if #bolts > 0 then self.broker:delete(self.random:pick(bolts)) end
 end
 
-troubles["lost prober"] = function (self) somebody(self):lose("prober") end
+troubles["lost prober"] = function (self) anybody(self).process:lose("prober") end
 
 -- Troubles of fences: a connection that draws numbers, or makes the fence, is lost, cut off or delayed; the maker dies
 -- directly after it has written what makes the fence; an operator deletes the fence; other software moves its message
 -- away and back.
-troubles["lost fence"] = function (self) somebody(self):lose(self.random:pick{ "fence", "maker" }) end
+troubles["lost fence"] = function (self) anybody(self).process:lose(self.random:pick{ "fence", "maker" }) end
 
 troubles["cut fence"] = function (self)
-  local process, role = somebody(self), self.random:pick{ "fence", "maker" }
+  local process, role = anybody(self).process, self.random:pick{ "fence", "maker" }
   excuse(self, process)
   local how, direction = self.random:chance(0.5) and "cut" or "stall", self.random:pick{ "up", "down", "both" }
   process:strike(how, role, direction, how == "stall" and self.random:between(0, 10) or nil)
@@ -502,17 +464,16 @@ local PUBLISH, HEAD = "\0\60\0\40", 7 -- class and method of basic.publish; the 
 -- writes when it goes on. By then the broker may have given it up, and another client may have made the fence.
 troubles["stopped making"] = function (self)
   local process = anybody(self).process
-  local worker = process.lender or process
-  worker.on_send = function (bytes, role)
+  process.on_send = function (bytes, role)
     local at = role == "maker" and bytes:find(PUBLISH, 1, true)
     if not at then return bytes end
-    worker.on_send = nil
-    local socket, seconds = worker.sockets.maker, self.random:between(0, self.random:pick{ 0.1, 4 * self.heartbeat })
+    process.on_send = nil
+    local socket, seconds = process.sockets.maker, self.random:between(0, self.random:pick{ 0.1, 4 * self.heartbeat })
     local rest = bytes:sub(at - HEAD)
-    excuse(self, worker)
-    self.world:after(0, worker.stop, worker, seconds)
+    excuse(self, process)
+    self.world:after(0, process.stop, process, seconds)
     self.world:after(seconds, function ()
-      if not worker.is_dead then socket:send(rest) end
+      if not process.is_dead then socket:send(rest) end
     end)
     return bytes:sub(1, at - HEAD - 1)
   end
@@ -546,13 +507,13 @@ end
 
 -- The connection is cut off without notice. The holder must stop reporting the lock as held before the broker frees it.
 troubles["cut off"] = function (self)
-  local process = somebody(self)
+  local process = anybody(self).process
   excuse(self, process)
   strike(self, process, { "holder", "prober", "both" }, "cut", self.random:pick{ "up", "down", "both", "both" })
 end
 
 troubles["stall"] = function (self)
-  local process = somebody(self)
+  local process = anybody(self).process
   excuse(self, process)
   local direction, seconds = self.random:pick{ "up", "down", "both" }, self.random:between(0, self.random:pick{ 2, 60 })
   strike(self, process, { "holder", "prober", "both", "both" }, "stall", direction, seconds)
@@ -563,11 +524,10 @@ function troubles.hiccup(self) anybody(self).process:stop(self.random:between(0,
 
 -- SIGSTOP, for longer or shorter than the broker's heartbeat timeout.
 troubles["stopped"] = function (self)
-  local process = somebody(self)
-  local worker = process.lender or process
-  if worker.is_stopped then return end
-  excuse(self, worker)
-  worker:stop(self.random:between(0, self.random:pick{ 0.1, 4 * self.heartbeat }), self.random:chance(0.5))
+  local process = anybody(self).process
+  if process.is_stopped then return end
+  excuse(self, process)
+  process:stop(self.random:between(0, self.random:pick{ 0.1, 4 * self.heartbeat }), self.random:chance(0.5))
 end
 
 local function for_a_while(self, fn)
@@ -802,8 +762,7 @@ end
 --   kind                of lock: "semaphore" (the default), or another of kinds/
 --   troubles, count     the kinds of trouble that may come; how many come
 --   workers, slots, rounds, programs   how many of each; programs are those in each worker, which share a session
---   shares, requests    whether programs share a session without coordination; whether every round is a request, with a
---                       session of its own that ends with it and asks by the worker's prober
+--   shares              whether programs share a session without coordination, as requests of an nginx worker do
 --   same_object         whether a process acquires a mutex or rwlock by the same object each time
 --   waiting, letting_go, priorities, inner, lags, paces    lists to choose from; see LETTING_GO, and Broker.laws
 --   gathers, most       the share of rounds in which a member gathers several, and how many at most

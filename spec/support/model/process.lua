@@ -2,9 +2,7 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 --- A client of the model broker: a session over bytes, its connections (holder, prober, and those of fences), and
--- programs that use it. It connects when the session wants a connection. It may be stopped, killed or cut off. A
--- process with a lender is a part of that process, such as a request in an nginx worker: it has a holder connection of
--- its own, and asks by the lender's prober.
+-- programs that use it. It connects when the session wants a connection. It may be stopped, killed or cut off.
 --
 --     local process = Process.new(broker, "one", { seed = 1 })
 --     process:start(function (self)
@@ -18,28 +16,18 @@ local Peer = require "spec.support.peer"
 local Process = {}
 Process.__index = Process
 
-local unpack = table.unpack or unpack
-
 local ROLES = { "holder", "prober", "fence", "maker" }
-local LENT = { prober = true, fence = true, maker = true }
 
---- `settings`: those of the peer; pace, of its connections; shared; lender, another process.
+--- `settings`: those of the peer; pace, of its connections; shared.
 function Process.new(broker, name, settings)
-  local world, lender = broker.world, settings.lender
+  local world = broker.world
   local self = setmetatable({ broker = broker, world = world, name = name, pace = settings.pace, sockets = {},
-    connecting = {}, is_over = {}, hung_until = 0, programs = {}, woke = 0, spins = 0, lender = lender,
-    borrowers = {} }, Process)
+    connecting = {}, is_over = {}, hung_until = 0, programs = {}, woke = 0, spins = 0 }, Process)
   self.peer = Peer.new({ name = name, seed = settings.seed, heartbeat = settings.heartbeat,
-    timeout = settings.timeout or 5, shared = settings.shared, lender = lender and lender.peer.core_session })
+    timeout = settings.timeout or 5, shared = settings.shared })
   self.session, self.core = self.peer.session, self.peer.core_session
-  if lender then table.insert(lender.borrowers, self) end
   self:turn()
   return self
-end
-
---- The processes that borrow its prober, the oldest first, as a list that does not change.
-function Process:borrower_list()
-  return #self.borrowers > 0 and { unpack(self.borrowers) } or self.borrowers
 end
 
 -- Connections -------------------------------------------------------------------------------------------------------
@@ -169,13 +157,10 @@ local function tick(self, began)
   local next_at, holder, prober, fence, maker = self.core:tick(peer.now, peer:wall(), now)
   peer.now = now
   if self.is_stopped then return end
-  local lender = self.lender or self
   move(self, "holder", holder)
-  if not lender.is_stopped then
-    move(lender, "prober", prober)
-    move(lender, "fence", fence)
-    move(lender, "maker", maker)
-  end
+  move(self, "prober", prober)
+  move(self, "fence", fence)
+  move(self, "maker", maker)
   wake_in(self, next_at - now)
 end
 
@@ -186,8 +171,6 @@ function Process:turn()
     tick(self)
   until self.is_dead or not resume_some(self)
   if self.on_turn and not self.is_dead then self.on_turn(self) end
-  -- Data for one session may have completed operations of others that ask by the same prober.
-  for _, borrower in ipairs(self:borrower_list()) do borrower:turn() end
 end
 
 -- Programs ----------------------------------------------------------------------------------------------------------
@@ -236,7 +219,6 @@ end
 --- The process is killed: what it wrote arrives, or is lost; the broker sees its connections end.
 function Process:kill(loses_what_it_wrote)
   self:note("is killed")
-  for _, borrower in ipairs(self:borrower_list()) do borrower:kill(loses_what_it_wrote) end
   self.is_dead = true
   for _, role in ipairs(ROLES) do
     local socket = self.sockets[role]
@@ -246,14 +228,13 @@ function Process:kill(loses_what_it_wrote)
 end
 
 --- The process stops, as by SIGSTOP, for so many seconds. `has_begun`: it has just read the clock, and is about to read
--- its sockets. Processes that borrow its prober are parts of it: they stop, too, and continue after it.
+-- its sockets.
 function Process:stop(seconds, has_begun)
   if self.is_dead or self.is_stopped then return end
   self:note("is stopped for %g s%s", seconds, has_begun and ", about to read" or "")
   self.is_stopped, self.unread, self.goes_on_at = true, {}, self.world.now + seconds
   self.began = has_begun and self.world.now or nil
   self.world:after(seconds, function () self:continue() end)
-  for _, borrower in ipairs(self.borrowers) do borrower:stop(seconds) end
 end
 
 function Process:continue()
@@ -273,7 +254,6 @@ end
 
 --- A connection is reset: both ends are notified.
 function Process:lose(role)
-  if LENT[role] and self.lender then return self.lender:lose(role) end
   local socket = self.sockets[role]
   if not socket or self.is_dead then return end
   self:note("loses its %s connection", role)
@@ -287,7 +267,6 @@ local AFTERWARDS = 1
 --- The network drops everything from now on ("cut"), or delays it for so many seconds ("stall"): "up" to the broker,
 -- "down" from it, or "both". Neither end is notified.
 function Process:strike(how, role, direction, seconds)
-  if LENT[role] and self.lender then return self.lender:strike(how, role, direction, seconds) end
   local socket = self.sockets[role]
   if not socket or self.is_dead then return end
   socket:strike(how, direction, seconds)
@@ -302,7 +281,7 @@ function Process:strike(how, role, direction, seconds)
 end
 
 function Process:both_sockets()
-  return self.sockets.holder, (self.lender or self).sockets.prober
+  return self.sockets.holder, self.sockets.prober
 end
 
 --- The broker's side of the holder's connection, if there is one.
@@ -327,7 +306,7 @@ end
 --- What lock:held() returns now; for a stopped process, what it would return if it were called right after the stop.
 function Process:holds(lock)
   if self.is_dead then return false end
-  (self.lender or self).began = nil -- it reads the clock again: time does not go back
+  self.began = nil -- it reads the clock again: time does not go back
   tick(self)
   if is_ready(self) and not self.is_stopped then self.world:after(0, self.turn, self) end
   local is_there, held = pcall(lock.held, lock)  -- the lock may have been dropped
@@ -348,10 +327,6 @@ end
 function Process:bury()
   self:has_missed_bell()
   self.is_dead = true
-  local borrowers = self.lender and self.lender.borrowers or {}
-  for i = #borrowers, 1, -1 do
-    if borrowers[i] == self then table.remove(borrowers, i) end
-  end
   self.session:abort()
   self.programs = {}
 end

@@ -29,8 +29,8 @@ local COMMON = {
   [""] = { "while nothing happens", poll = 60, is_rung = true, seeds = 6 },
   shared = { "twice in each process", programs = 2, poll = 60, is_rung = true },
   callers = { "by callers who share a session", programs = 4, shares = true },
-  requests = { "by requests, while everything happens", requests = true, programs = 2, troubles = EVERYTHING,
-    count = 10, heartbeat = 2 },
+  ["callers all"] = { "by callers who share a session, while everything happens", programs = 2, shares = true,
+    troubles = EVERYTHING, count = 10, heartbeat = 2 },
   line = { "in line", fair = 1, in_line = true, paces = Crowd.near, poll = 60, is_rung = true,
     waiting = { "for long" }, priorities = { 0 }, letting_go = { "release" } },
   death = { "while some of them are killed", troubles = { "death" } },
@@ -114,16 +114,13 @@ add({ kind = "semaphore", what = "three slots", prefix = "", loses_tokens = fals
   { "calm", like = "", spare = 5 },
   { "shared", often = 3 },
   { "callers", poll = 60, is_rung = true },
-  { "requests", "by requests that end as they like", like = false, requests = true, programs = 3 },
   { "robbed", "while an operator deletes their queues", troubles = { "robbed" } },
   { "again", spare = 4 },
   { "news", spare = 5 },
 })
 add({ kind = "semaphore", what = "three slots", prefix = "", loses_tokens = true }, {
   "bell", "death", "lost", "dead bell", "resize", "denied", "nodes", "restart", "cut", "late", "fenced",
-  { "callers all", "by callers who share a session, while everything happens", like = "requests", requests = false,
-    programs = 3, shares = true },
-  { "requests all", like = "requests" },
+  { "callers all", programs = 3 },
   { "loss", "in line, though tokens are lost", like = "line", is_rung = false, troubles = { "purge" }, poll = 1 },
   { "orphans", slots = 1 },
   { "orphans beside", "while some of them die as they claim, and other slots are free", like = "orphans", often = 2,
@@ -158,7 +155,7 @@ add(MANY, {
     troubles = { "robbed", "robbed gathering" } },
 })
 add(with(MANY, { loses_tokens = true }), {
-  "requests", "lost", "cut",
+  "callers all", "lost", "cut",
   { "death", rounds = 6, count = 20, hold = 0.2, troubles = { "death", "dies claiming" } },
   { "resize", count = 12, hold = 0.2, rounds = 6 },
   "stall", -- who takes a late bell for absent rings for none of its slots
@@ -166,7 +163,7 @@ add(with(MANY, { loses_tokens = true }), {
 })
 
 add({ kind = "mutex", what = "a mutex", prefix = "mutex" }, {
-  "", "shared", "callers", "requests", "death", "orphans", "bolts", "lost", "restart", "cut", "bell", "dead bell",
+  "", "shared", "callers", "callers all", "death", "orphans", "bolts", "lost", "restart", "cut", "bell", "dead bell",
   "silent", "stall", "nodes", "again", "bold", "news", "all",
   { "line", is_used = true },
   { "killed", "while holders are killed, and no waiter may waste the token", often = 2, version = "3.10.8",
@@ -174,8 +171,8 @@ add({ kind = "mutex", what = "a mutex", prefix = "mutex" }, {
     waiting = { "for long" }, troubles = { "death" } },
   { "stopping", rounds = 20, count = 4, version = "4.3.0" },
   { "late", rounds = 5 },
-  { "silent requests", "by requests, while a queue that none of them wants does not answer", like = "silent",
-    requests = true, programs = 2 },
+  { "silent callers", "by callers who share a session, while a queue that none of them wants does not answer",
+    like = "silent", shares = true, programs = 2 },
 })
 add({ kind = "mutex", what = "a mutex with numbers", prefix = "mutex fenced", fenced = true }, {
   "",
@@ -189,7 +186,7 @@ add({ kind = "mutex", what = "a mutex with numbers", prefix = "mutex fenced", fe
   { "lost", heartbeat = 2, count = 20, troubles = { "lost holder", "lost prober", "lost fence", "cut fence" } },
   { "robbed", "while an operator deletes the mutex as they draw", rounds = 8, hold = 0.01, count = 60, paces = NEAR,
     troubles = { "robbed drawing" } },
-  { "requests", "by requests", heartbeat = 60, troubles = { "death", "lost fence", "no fence" } },
+  { "callers", programs = 2, heartbeat = 60, troubles = { "death", "lost fence", "no fence" } },
 })
 
 -- A lost permit cannot be replaced while there are waiters.
@@ -239,7 +236,6 @@ add(with(TOKENS, { what = "permits", prefix = "tokens many", text = "some of the
 local FAST = { kind = "fast_mutex", what = "a fast mutex", prefix = "fast" }
 add(with(FAST, { is_used = true, poll = 60, is_rung = true }), {
   "", "shared", "callers", "death",
-  { "requests", "by requests that end as they like", like = false, requests = true, programs = 2 },
   { "line", fair = false, paces = false },
   { "tries", "mostly at once, or for a moment", rounds = 10, hold = 0.01,
     waiting = { "at once", "at once", "a while", "and gives up", "for long" } },
@@ -274,7 +270,7 @@ add(FAST, {
 })
 
 add({ kind = "rwlock", what = "to read or to write", prefix = "rw", downgrades = 0.3 }, {
-  "", "shared", "callers", "requests", "denied", "death", "lost", "restart", "stopping", "cut", "bell",
+  "", "shared", "callers", "callers all", "denied", "death", "lost", "restart", "stopping", "cut", "bell",
   "dead bell", "stall", "again", "news", "all",
   { "fenced", writers = 0.5 },
   { "callers races", "by callers who share a session, while all are late", like = "races", programs = 2,

@@ -27,7 +27,7 @@ static void *make_native(void *unused) {
 }
 
 static void *make_loop(void *unused) {
-  session = al_loop_new(&settings, NULL);
+  session = al_loop_new(&settings);
   return unused;
 }
 

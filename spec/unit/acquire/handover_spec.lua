@@ -196,16 +196,6 @@ it("an acquire that waits on, as its claim was gone, does not fail for an answer
   assert.is_false(op:done())
 end)
 
-it("an acquire that asks by another's prober judges by when that has read", function ()
-  local lender = open()
-  local peer = lender:borrower{ heartbeat = 10, timeout = 30 }
-  local _, op, probes = writing(peer)
-  lender.reads_at = lender.now + 19.51
-  peer.prober:answer(probes, {})
-  assert.is_false(op:done())
-  assert.equal(DOOR, asked(peer).queue)
-end)
-
 it("a permit with no channel left to ask on is not handed over, and the message says so", function ()
   local peer = permits.open({ heartbeat = 10, timeout = 30 }, { channel_max = 1 })
   local op, taker = permits.asking(peer, 0)

@@ -24,12 +24,11 @@ describe("the corpus", function ()
   end
 end)
 
-it("nobody connects for a session that was closed, whoever asks by its prober", function ()
-  local owner = Peer.open()
-  local borrower = owner:borrower()
-  owner.session:abort()
+it("nobody connects for a session that was closed", function()
+  local peer = Peer.open()
+  peer.session:abort()
   for _ = 1, 2 do
-    borrower:failed(borrower:semaphore("images"):acquire(5), "closed")
-    assert.is_false(owner.prober:wanted())
+    peer:failed(peer:semaphore("images"):acquire(5), "closed")
+    assert.same({ false, false }, { peer.holder:wanted(), peer.prober:wanted() })
   end
 end)

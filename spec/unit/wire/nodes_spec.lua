@@ -168,20 +168,12 @@ describe("a list of nodes", function ()
     opened(peer.holder, "rabbit@one")
   end)
 
-  it("of two clusters is a conflict also with a prober, and between two sessions that were greeted at once", function ()
+  it("of two clusters is a conflict also with a prober", function ()
     local peer = begun{ url = "amqp://a" }
     opened(peer.holder, "rabbit@one")
     local op = peer:semaphore("images"):acquire(0)
     greeted(peer.prober, "rabbit@two")
     peer:failed(op, "conflict", '"rabbit@one"', '"rabbit@two"')
-    peer = new()
-    local one = begun{ lender = peer.core_session }
-    local two, second = begun{ lender = peer.core_session }
-    tuned(one.holder, "rabbit@one")
-    tuned(two.holder, "rabbit@two")
-    for _, each in ipairs{ one, two } do each.holder:send{ channel = 0, method = "connection.open-ok" } end
-    assert.equal("open", one.holder:state())
-    two:failed(second, "conflict", '"rabbit@one"', '"rabbit@two"')
   end)
 
   it("of two clusters is no conflict where one did not take the connection, or gives no name", function ()
@@ -219,16 +211,6 @@ describe("a list of nodes", function ()
       assert.same({ A, B, C }, found)
     end
     assert.same({ [A] = true, [B] = true, [C] = true }, firsts)
-  end)
-
-  it("is begun by the next session that asks by the same prober where that one got through", function ()
-    local peer = begun()
-    fails(peer)
-    opened(peer.holder)
-    local borrower = begun{ lender = peer.core_session }
-    assert.equal(B, next_of(borrower, borrower.holder))
-    greeted(borrower.holder, "rabbit@one")
-    borrower.holder:expect("connection.start-ok")
   end)
 end)
 

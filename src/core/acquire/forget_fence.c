@@ -63,7 +63,7 @@ static al_op *forget(al_session *session, const char *name, al_suffix fence) {
   if (!self) return NULL;
   al_name(self->fence, fence, name);
   self->op.stop = stop;
-  al_fence_links_forget(&session->fence_links->fence);
+  al_link_forget(&session->fence_links->fence);
   return al_op_start(&self->op, forgetting, AL_NEVER);
 }
 

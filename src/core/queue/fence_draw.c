@@ -144,7 +144,7 @@ void al_fence_draw_begin(al_fence_draw *draw, al_op *op, const char *fence) {
                           .empty_since = AL_NEVER,
                           .pause = AL_BACKOFF_FENCE,
                           .why = "the broker did not answer"};
-  al_fence_links_forget(link_of(draw));
+  al_link_forget(link_of(draw));
 }
 
 al_fence_draw_state al_fence_draw_poll(al_fence_draw *draw) {

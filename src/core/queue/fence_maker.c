@@ -348,7 +348,7 @@ static bool has_link(al_fence_maker *maker) {
   if (links->making && links->making != maker) return false;
   bool is_over = link->state == AL_LINK_CLOSING || al_link_is_open(link);
   if (links->making != maker && is_over) return false; /* the connection of the maker before */
-  if (links->making != maker) al_fence_links_forget(link);
+  if (links->making != maker) al_link_forget(link);
   links->making = maker;
   al_fence_links_renew(link);
   al_op_needs(maker->op, link);

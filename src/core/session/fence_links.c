@@ -94,23 +94,9 @@ int64_t al_fence_links_wake(const al_fence_links *links) {
   return al_earlier(either, unused_until(links));
 }
 
-void al_fence_links_forget(al_link *link) {
-  if (!link->is_orphan) al_link_forget(link);
-}
-
 void al_fence_links_renew(al_link *link) {
   al_code code = link->code;
   bool lasts =
       code == AL_AUTH || code == AL_VHOST || code == AL_TLS || code == AL_LIMIT || code == AL_CONFLICT;
-  if (al_link_is_lost(link) && !link->is_orphan && !lasts) al_link_forget(link);
-}
-
-static void orphan(al_link *link) {
-  link->is_orphan = true;
-  al_connection_abort(link, AL_CLOSED, "the connection was closed");
-}
-
-void al_fence_links_orphan(al_fence_links *links) {
-  orphan(&links->fence);
-  orphan(&links->maker);
+  if (al_link_is_lost(link) && !lasts) al_link_forget(link);
 }

@@ -10,7 +10,7 @@
  *   maker   makes a fence (queue/fence_maker.h). It is opened for one fence, by one operation, and ended with the
  *           operation: what it has not sent by then is never sent.
  *
- * They belong to the session's prober, and are shared and served with it. */
+ * They belong to the session's prober. */
 #ifndef AL_CORE_SESSION_FENCE_LINKS_H
 #define AL_CORE_SESSION_FENCE_LINKS_H
 
@@ -35,8 +35,6 @@ void al_fence_links_pump(al_fence_links *links, int64_t now);
 /* Returns when to pump next although nothing has arrived. */
 int64_t al_fence_links_wake(const al_fence_links *links);
 
-/* An operation begins to use one of the links: whatever ended its last connection is forgotten. */
-void al_fence_links_forget(al_link *link);
 /* If one of the links went down for a reason that may pass, it is forgotten: another connection may be wanted. */
 void al_fence_links_renew(al_link *link);
 
@@ -47,8 +45,5 @@ int64_t al_fence_links_seen(const al_fence_links *links, const char *fence);
 void al_fence_links_see(al_fence_links *links, const char *fence, int64_t number);
 /* A permit came with this number. False: it is not larger than one that it came with before. */
 bool al_fence_links_see_permit(al_fence_links *links, const char *id, int64_t number);
-
-/* Both go down, and stay down. */
-void al_fence_links_orphan(al_fence_links *links);
 
 #endif

@@ -32,7 +32,7 @@ static void holder_changed(void *watcher, al_link *holder, al_link_change change
   al_ops_step(session);
 }
 
-al_session *al_session_new(const al_settings *settings, uint64_t seed, al_session *lender) {
+al_session *al_session_new(const al_settings *settings, uint64_t seed) {
   al_session *session = calloc(1, sizeof *session);
   if (!session) return NULL;
   session->refs = 1;
@@ -40,9 +40,7 @@ al_session *al_session_new(const al_settings *settings, uint64_t seed, al_sessio
   session->settings = *settings;
   session->random = seed;
   session->cleanup_due = AL_NEVER;
-  if (lender)
-    al_prober_use(lender->asks_by, session);
-  else if (!al_prober_new(session, seed)) {
+  if (!al_prober_new(session, seed)) {
     free(session);
     return NULL;
   }
@@ -53,17 +51,10 @@ al_session *al_session_new(const al_settings *settings, uint64_t seed, al_sessio
   return session;
 }
 
-bool al_session_owns_prober(const al_session *session) { return session->asks_by->owner == session; }
-
-int al_session_served_links(al_session *session, al_link *links[AL_LINKS]) {
-  al_session_links(session, links);
-  return al_session_owns_prober(session) ? AL_LINKS : 1;
-}
-
 bool al_session_list_nodes(al_session *session, const al_settings *settings, size_t count, bool is_shuffled) {
   al_link *links[AL_LINKS];
-  int links_count = al_session_served_links(session, links);
-  for (int i = 0; i < links_count; i++) {
+  al_session_links(session, links);
+  for (int i = 0; i < AL_LINKS; i++) {
     links[i]->is_shuffled = is_shuffled;
     if (!al_link_readdress(links[i], settings, count)) return false;
   }
@@ -78,7 +69,7 @@ static void session_free(al_session *session) {
   al_claims_free(session);
   al_annexes_drop(session, true);
   al_connection_free(&session->holder);
-  al_prober_leave(session->asks_by, session);
+  al_prober_free(session->asks_by);
   free(session->notes);
   explicit_bzero(&session->settings, sizeof session->settings); /* they have a password */
   free(session);
@@ -94,8 +85,8 @@ void al_session_drop(al_session *session) {
 
 void al_session_excuse(al_session *session, int64_t pumped_at) {
   al_link *links[AL_LINKS];
-  int count = al_session_served_links(session, links);
-  for (int i = 0; i < count; i++) al_heartbeat_excuse(links[i], pumped_at);
+  al_session_links(session, links);
+  for (int i = 0; i < AL_LINKS; i++) al_heartbeat_excuse(links[i], pumped_at);
 }
 
 void al_session_pump(al_session *session, int64_t now) {
@@ -103,7 +94,7 @@ void al_session_pump(al_session *session, int64_t now) {
   al_connection_pump(&session->holder, now);
   al_session_excuse(session,
                     now); /* reading the holder may have taken long, and the prober was not read meanwhile */
-  if (al_session_owns_prober(session)) al_prober_pump(session->asks_by, session->now);
+  al_prober_pump(session->asks_by, session->now);
   for (al_op *op = session->ops, *next; op; op = next) {
     next = op->next;
     al_op_tick(op, now); /* `now`: all that had arrived by then has been read from both links */
@@ -121,12 +112,10 @@ int64_t al_session_deadline(const al_session *session) {
 }
 
 int64_t al_session_wake(const al_session *session) {
-  int64_t wake = al_connection_wake(&session->holder);
-  int64_t other = al_session_owns_prober(session) ? al_prober_wake(session->asks_by) : AL_NEVER;
-  if (other < wake) wake = other;
+  int64_t wake = al_earlier(al_connection_wake(&session->holder), al_prober_wake(session->asks_by));
   if (session->cleanup_due < wake) wake = session->cleanup_due;
   for (const al_op *op = session->ops; op; op = op->next) {
-    other = al_op_wake(op);
+    int64_t other = al_op_wake(op);
     if (other < wake) wake = other;
   }
   return wake;
@@ -142,7 +131,6 @@ al_op *al_session_open(al_session *session) {
   AL_TURN(session);
   al_op *op = al_op_new(session, sizeof *op, "");
   if (!op) return NULL;
-  al_link_want(&session->holder);
   return al_op_start(op, opening, AL_NEVER);
 }
 
@@ -158,8 +146,8 @@ static bool is_down(const al_link *link) {
 
 static void closing_links(al_op *op) {
   al_link *links[AL_LINKS];
-  int count = al_session_served_links(op->session, links);
-  for (int i = 0; i < count; i++)
+  al_session_links(op->session, links);
+  for (int i = 0; i < AL_LINKS; i++)
     if (!is_down(links[i])) return;
   al_op_finish(op);
 }
@@ -180,9 +168,9 @@ static void closing_claims(al_op *op) {
   }
   al_op_enter(op, closing_links);
   al_link *links[AL_LINKS];
-  int count = al_session_served_links(session, links);
+  al_session_links(session, links);
   al_connection_close(links[0], op->reply_by); /* the holder, which the broker reads also during an alarm */
-  for (int i = 1; i < count; i++) close_link(links[i], op->reply_by);
+  for (int i = 1; i < AL_LINKS; i++) close_link(links[i], op->reply_by);
   closing_links(op);
 }
 
@@ -214,8 +202,8 @@ al_op *al_session_close(al_session *session) {
 /* In a child process: the ports are its parent's. */
 static void leave_ports(al_session *session) {
   al_link *links[AL_LINKS];
-  int count = al_session_served_links(session, links);
-  for (int i = 0; i < count; i++) {
+  al_session_links(session, links);
+  for (int i = 0; i < AL_LINKS; i++) {
     al_port *port = links[i]->port;
     links[i]->port = NULL;
     if (port) port->kind->close(port);
@@ -229,10 +217,11 @@ void al_session_abort(al_session *session) {
   }
   AL_TURN(session);
   session->closed = true;
-  session->holder.changed = NULL;
-  al_connection_abort(&session->holder, AL_CLOSED, "the connection was closed");
+  al_link *links[AL_LINKS];
+  al_session_links(session, links);
+  for (int i = 0; i < AL_LINKS; i++) links[i]->changed = NULL;
+  for (int i = 0; i < AL_LINKS; i++) al_connection_abort(links[i], AL_CLOSED, "the connection was closed");
   al_claims_down(session);
-  al_prober_disown(session->asks_by, session);
   for (al_op *op = session->ops, *next; op; op = next) {
     next = op->next;
     al_op_fail(op, AL_CLOSED, "the connection was closed");

@@ -10,20 +10,11 @@
 
 #include "core/session/session.h"
 
-/* `seed` begins the session's random numbers. `lender`: the session whose prober is used; it must be connected to the
- * same broker, in the same thread. NULL: the session gets its own prober. Returns NULL if there is no memory. */
-al_session *al_session_new(const al_settings *settings, uint64_t seed, al_session *lender);
-
-/* True if the prober is this session's own, and goes down with it. */
-bool al_session_owns_prober(const al_session *session);
-
-/* The links that this session's transport serves: the holder, and the others if the prober is the session's own.
- * Returns their number. */
-int al_session_served_links(al_session *session, al_link *links[AL_LINKS]);
+/* `seed` begins the session's random numbers. Returns NULL if there is no memory. */
+al_session *al_session_new(const al_settings *settings, uint64_t seed);
 
 /* Gives the session a list of nodes of one cluster, instead of the node that it was made with, which is in the list.
- * Call it before anything is opened. A prober of another session is not changed. Returns false if there is no
- * memory. */
+ * Call it before anything is opened. Returns false if there is no memory. */
 bool al_session_list_nodes(al_session *session, const al_settings *settings, size_t count, bool is_shuffled);
 
 /* See al_heartbeat_excuse. */

@@ -202,9 +202,9 @@ bool al_op_needs(al_op *op, al_link *link) {
   op->needs = link;
   if (al_link_is_lost(link))
     al_op_fail_link(op, link);
-  else if (link->is_orphan)
-    al_op_fail(op, AL_CLOSED, "the connection that lends its prober to this one was closed");
-  else /* not for an orphan: no transport would serve the connection, and nobody would close it */
+  else if (op->session->closed) /* nobody would close the connection */
+    al_op_fail(op, AL_CLOSED, "the connection was closed");
+  else
     al_link_want(link);
   return false;
 }

@@ -73,7 +73,7 @@ static void returned(al_prober *prober, const al_content *content) {
 }
 
 static bool is_late(const al_prober *prober, const al_question *question) {
-  return prober->link.now - question->asked_at >= prober->settings.timeout;
+  return prober->link.now - question->asked_at >= prober->session->settings.timeout;
 }
 
 void al_prober_forget(al_prober *prober, const al_asker *asker) {
@@ -207,7 +207,7 @@ static void give_up_channel(al_prober *prober) {
   al_channel *silent = prober->channel;
   char text[64];
   snprintf(text, sizeof text, "the broker did not answer within %g s",
-           (double)prober->settings.timeout / (double)AL_SECOND);
+           (double)prober->session->settings.timeout / (double)AL_SECOND);
   if (++prober->silenced > SILENCED_MOST) {
     al_connection_abort(&prober->link, AL_UNREACHABLE, "%s", text);
     return;
@@ -219,79 +219,49 @@ static void give_up_channel(al_prober *prober) {
 
 /* ---- the connection --------------------------------------------------------------------------------------------- */
 
-/* Reading the prober calls the steps of its users' operations. So the users' time must be set, too. */
-static void set_now(al_prober *prober, int64_t now) {
-  prober->link.now = now;
-  al_fence_links_set_now(&prober->fence_links, now);
-  for (al_session *user = prober->users; user; user = user->next_user) user->now = user->holder.now = now;
-}
-
 static void tell_time(void *watcher) {
-  al_prober *prober = watcher;
-  const al_session *owner = prober->owner;
-  if (owner && owner->clock) set_now(prober, owner->clock(owner));
+  al_session *session = ((al_prober *)watcher)->session;
+  if (session->clock) al_session_set_now(session, session->clock(session));
 }
 
 static void link_changed(void *watcher, al_link *link, al_link_change change) {
   al_prober *prober = watcher;
-  if (prober->owner) al_session_note_change(prober->owner, link, change);
+  al_session_note_change(prober->session, link, change);
   if (link == &prober->link && link->blocked) give_up(prober, PASSIVELY, AL_ANSWER_UNKNOWN, AL_NO_PUBLISHERS);
   if (link == &prober->link && al_link_is_open(link) && !prober->channel) {
     prober->denied = false;
     prober->silenced = 0;
   }
-  for (al_session *user = prober->users; user; user = user->next_user) al_ops_step(user);
+  al_ops_step(prober->session);
 }
 
-al_prober *al_prober_new(al_session *owner, uint64_t seed) {
+bool al_prober_new(al_session *session, uint64_t seed) {
   al_prober *prober = calloc(1, sizeof *prober);
-  if (!prober) return NULL;
-  prober->settings = owner->settings;
+  if (!prober) return false;
   prober->random = seed;
-  prober->owner = owner;
+  prober->session = session;
   prober->first_id = 1;
   prober->cluster.seed = seed;
-  al_link_init(&prober->link, &prober->settings, &prober->cluster, "prober", &prober->random);
+  al_link_init(&prober->link, &session->settings, &prober->cluster, "prober", &prober->random);
   prober->link.changed = link_changed;
   prober->link.tell_time = tell_time;
   prober->link.watcher = prober;
   al_fence_links_init(&prober->fence_links, &prober->link);
-  al_prober_use(prober, owner);
-  return prober;
+  session->asks_by = prober;
+  session->prober = &prober->link;
+  session->fence_links = &prober->fence_links;
+  return true;
 }
 
-void al_prober_use(al_prober *prober, al_session *user) {
-  prober->refs++;
-  user->asks_by = prober;
-  user->prober = &prober->link;
-  user->fence_links = &prober->fence_links;
-  user->next_user = prober->users;
-  prober->users = user;
-}
-
-void al_prober_disown(al_prober *prober, al_session *user) {
-  al_session **at = &prober->users;
-  while (*at && *at != user) at = &(*at)->next_user;
-  if (*at) *at = user->next_user;
-  if (prober->owner != user) return;
-  prober->owner = NULL;
-  prober->link.is_orphan = true;
-  al_connection_abort(&prober->link, AL_CLOSED, "the connection was closed");
-  al_fence_links_orphan(&prober->fence_links);
-}
-
-void al_prober_leave(al_prober *prober, al_session *user) {
-  al_prober_disown(prober, user);
-  if (--prober->refs > 0) return;
+void al_prober_free(al_prober *prober) {
   al_connection_free(&prober->link);
   al_fence_links_free(&prober->fence_links);
   free(prober->questions);
-  explicit_bzero(&prober->settings, sizeof prober->settings);
   free(prober);
 }
 
 void al_prober_pump(al_prober *prober, int64_t now) {
-  set_now(prober, now);
+  al_session_set_now(prober->session, now);
   al_connection_pump(&prober->link, now);
   if (is_unanswered(prober)) give_up_channel(prober);
   al_fence_links_pump(&prober->fence_links, now);

@@ -12,9 +12,7 @@
  * When a channel gives no answers, the prober gives it up, with its questions. When the broker does not read the
  * connection (connection.blocked), the prober gives up its questions. Each asker then decides how to ask elsewhere.
  *
- * Sessions may share a prober. One of them is its owner: the owner's transport serves the connection, and the prober
- * goes down with the owner. When the prober answers, the operations of all sessions that use it are stepped. The
- * connections for fencing tokens (fence_links.h) are shared, and served, together with the prober. */
+ * The connections for fencing tokens (fence_links.h) belong to it. */
 #ifndef AL_CORE_SESSION_PROBER_H
 #define AL_CORE_SESSION_PROBER_H
 
@@ -60,16 +58,12 @@ typedef struct al_question {
   bool returned, settled;
 } al_question;
 
-/* The prober has settings and random numbers of its own, because it may outlive its owner. */
 struct al_prober {
-  int refs;
-  al_settings settings;
   uint64_t random;
-  al_cluster cluster; /* also used by the holders of all sessions that use the prober */
+  al_cluster cluster; /* also used by the holder */
   al_link link;
   al_fence_links fence_links;
-  al_session *owner; /* the session whose transport serves the link; NULL: it is gone */
-  al_session *users; /* the sessions that use the prober, the owner among them */
+  al_session *session;
   al_channel *channel;
   al_question *questions; /* a ring of `size` */
   size_t start, count, size;
@@ -80,17 +74,13 @@ struct al_prober {
   int silenced; /* how many channels of this connection were given up because nothing was answered there */
 };
 
-/* Makes a prober that `owner` owns and uses. Returns NULL if there is no memory. */
-al_prober *al_prober_new(al_session *owner, uint64_t seed);
-void al_prober_use(al_prober *prober, al_session *user);
-/* The prober does not step this session's operations any more. If the session was the owner, the prober goes down. */
-void al_prober_disown(al_prober *prober, al_session *user);
-/* The same, and the prober is freed when no session refers to it any more. */
-void al_prober_leave(al_prober *prober, al_session *user);
+/* Makes the session's prober. Returns false if there is no memory. */
+bool al_prober_new(al_session *session, uint64_t seed);
+void al_prober_free(al_prober *prober);
 
-/* Called by the owner: reads, passes answers on, writes; the fence links' connections, too. */
+/* Reads, passes answers on, writes; the fence links' connections, too. */
 void al_prober_pump(al_prober *prober, int64_t now);
-/* Returns when the owner is to pump next although nothing has arrived. */
+/* Returns when to pump next although nothing has arrived. */
 int64_t al_prober_wake(const al_prober *prober);
 
 /* Takes the channel for publishing, if there is none yet. The link must be open. Returns false if no channel is

@@ -31,10 +31,9 @@ struct al_session {
   _Atomic int refs;
   al_settings settings;
   al_link holder;
-  al_prober *asks_by;                 /* its own prober, or another session's; prober.h */
+  al_prober *asks_by;                 /* prober.h */
   al_link *prober;                    /* the link of `asks_by` */
   al_fence_links *fence_links;        /* of `asks_by` */
-  al_session *next_user;              /* in the list of sessions that use this prober */
   al_session *next_owned, **owned_at; /* for an owner of many sessions: its list of them */
   al_op *ops;                         /* the operations that are not over */
   uint64_t ops_begun;

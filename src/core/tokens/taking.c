@@ -213,7 +213,7 @@ static int64_t ring_again(taking *self) {
   al_session *session = self->op.session;
   int64_t poll = al_backoff_recheck(self->options.poll, &session->random);
   if (al_prober_ring(session, self->from->queue)) return poll;
-  if (!session->prober->is_orphan) {
+  if (!session->closed) {
     al_link_forget(session->prober); /* if it was lost: it holds nothing, and another one will do */
     al_link_want(session->prober);
   }

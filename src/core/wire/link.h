@@ -61,7 +61,6 @@ struct al_link {
   bool wanted, was_open, has_last_words;
   bool has_broken; /* the broker ended it by an error of its own (541) */
   bool has_more;   /* the last pump left something unread */
-  bool is_orphan;  /* the session whose transport served it is gone: the link is down, and stays down */
   al_port *port;
   al_port *parted; /* the last connection's, while the program may still fetch its last bytes to be sent */
   int64_t now;     /* when the pump under way began, or when it last read bytes */

@@ -20,8 +20,7 @@ typedef struct al_nodes {
   al_settings at[];
 } al_nodes;
 
-/* What is known of the cluster. It is shared by the links of a session, and of all sessions that share a prober
- * (prober.h). */
+/* What is known of the cluster. It is shared by the links of a session. */
 typedef struct al_cluster {
   char name
       [256]; /* told by the first broker that accepted a connection and told a name; "": none has told one */
