@@ -58,12 +58,6 @@ static int op_waiting(lua_State *L) {
   return 2;
 }
 
-/* operation:awaits() -> "holder" or "prober": the connection on which it waits for an answer */
-static int op_awaits(lua_State *L) {
-  lua_pushstring(L, al_op_awaits_prober(check_box(L, 1)->op) ? "prober" : "holder");
-  return 1;
-}
-
 /* operation:is_given_back() -> was it dropped? May also be called after the finalizer: weak tables keep such a key
  * for one more cycle of the garbage collector. */
 static int op_is_given_back(lua_State *L) {
@@ -230,7 +224,6 @@ void al_lua_open_op(lua_State *L) {
                                      {"drop", op_drop},
                                      {"result", op_result},
                                      {"waiting", op_waiting},
-                                     {"awaits", op_awaits},
                                      {"is_given_back", op_is_given_back},
                                      {"end_closed", op_end_closed},
                                      {NULL, NULL}};

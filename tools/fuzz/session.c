@@ -533,7 +533,6 @@ static void do_lock(world *w, unsigned a, unsigned b, unsigned c) {
 static void ask_about(al_op *op) {
   char reason[AL_MESSAGE_SIZE] = "";
   CHECK(al_op_waiting(op, reason) >= -1, "it waits for less than nothing");
-  al_op_awaits_prober(op);
   if (!al_op_done(op)) return;
   al_permits permits = al_op_permits(op);
   CHECK(permits.held <= permits.count, "more permits are held than there are");

@@ -9,25 +9,16 @@
 #include "core/session/session.h"
 #include "core/wire/channel.h"
 
-static bool is_prober(const al_session *session, const al_link *link) { return link == session->prober; }
-
 /* The broker reads the holder also while it tells it connection.blocked, because the holder does not publish. */
 static bool is_blocked(const al_session *session, const al_link *link) {
-  return is_prober(session, link) && link->blocked;
-}
-
-/* An operation with a barrier on the prober waits for the prober. */
-static void set_channel(al_barrier *barrier, al_channel *channel) {
-  if (is_prober(barrier->op->session, barrier->link))
-    barrier->op->asks += (channel != NULL) - (barrier->channel != NULL);
-  barrier->channel = channel;
+  return link == session->prober && link->blocked;
 }
 
 static void barrier_event(void *owner, al_channel *channel, const al_event *event) {
   al_barrier *barrier = owner;
   if (event->kind == AL_EVENT_CONTENT) return;
   if (event->kind == AL_EVENT_METHOD && event->method != AMQP_QUEUE_DELETE_OK_METHOD) return;
-  set_channel(barrier, NULL);
+  barrier->channel = NULL;
   barrier->is_lost = event->kind == AL_EVENT_DOWN;
   if (event->kind == AL_EVENT_CLOSED) {
     al_op_fail(barrier->op, al_event_refusal(event), "%s", event->text);
@@ -48,7 +39,7 @@ void al_barrier_begin(al_barrier *barrier, al_op *op, al_probing probing, const 
     return;
   }
   *barrier = (al_barrier){.op = op, .probing = probing, .name = name, .link = link};
-  set_channel(barrier, al_channel_take(link, barrier_event, barrier));
+  barrier->channel = al_channel_take(link, barrier_event, barrier);
   if (!barrier->channel) {
     al_op_fail_channel(op, link, "no channel is left on the connection");
     return;
@@ -64,7 +55,7 @@ void al_barrier_cancel(al_barrier *barrier) {
   barrier->is_lost = false;
   if (!barrier->channel) return;
   al_channel_close(barrier->channel);
-  set_channel(barrier, NULL);
+  barrier->channel = NULL;
 }
 
 /* The broker has stopped reading this connection, and may not have read the declare and the delete before. */

@@ -39,11 +39,6 @@ int64_t al_fence_empty_for(const al_session *session) { return session->settings
 
 static al_link *link_of(const al_fence_draw *draw) { return &draw->op->session->fence_links->fence; }
 
-static void set_channel(al_fence_draw *draw, al_channel *channel) {
-  draw->op->asks += (channel != NULL) - (draw->channel != NULL);
-  draw->channel = channel;
-}
-
 static void wait_because(al_fence_draw *draw, const char *why) {
   al_session *session = draw->op->session;
   snprintf(draw->why, sizeof draw->why, "%.159s", why);
@@ -90,7 +85,7 @@ static void draw_event(void *owner, al_channel *channel, const al_event *event) 
   bool is_got = event->kind == AL_EVENT_CONTENT && event->content->method == AMQP_BASIC_GET_OK_METHOD;
   bool is_over = event->kind == AL_EVENT_CLOSED || event->kind == AL_EVENT_DOWN;
   if (!is_empty && !is_got && !is_over) return;
-  set_channel(draw, NULL);
+  draw->channel = NULL;
   draw->op->session->fence_links->used_at = draw->op->session->now;
   if (!is_over) al_channel_give(channel);
   if (is_got) got(draw, event->content);
@@ -106,7 +101,6 @@ static void draw_event(void *owner, al_channel *channel, const al_event *event) 
 /* True if the connection is open. If it went down for a reason that may pass, another is opened. */
 static bool has_link(al_fence_draw *draw) {
   al_link *link = link_of(draw);
-  draw->op->needs = NULL;
   if (al_link_is_open(link)) {
     link->reconnect =
         AL_BACKOFF_RECONNECT; /* one fence that ends it again and again holds up no other fence */
@@ -124,7 +118,7 @@ static void ask(al_fence_draw *draw) {
     al_op_fail_channel(draw->op, link_of(draw), "no channel is left on the connection that draws numbers");
     return;
   }
-  set_channel(draw, channel);
+  draw->channel = channel;
   draw->asked_at = session->fence_links->used_at = session->now;
   al_channel_peek(channel, draw->fence);
 }
@@ -169,6 +163,6 @@ al_fence_draw_state al_fence_draw_poll(al_fence_draw *draw) {
 void al_fence_draw_cancel(al_fence_draw *draw) {
   if (!draw->channel) return;
   al_channel *channel = draw->channel;
-  set_channel(draw, NULL);
+  draw->channel = NULL;
   al_channel_close(channel);
 }

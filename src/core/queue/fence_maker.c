@@ -29,13 +29,6 @@ static void finishing(al_fence_maker *maker, const al_event *event);
 
 static al_link *link_of(const al_fence_maker *maker) { return &maker->op->session->fence_links->maker; }
 
-/* From its beginning to its end the operation waits for connections that are not the holder, also while another maker
- * has the connection. */
-static void end_asking(al_fence_maker *maker) {
-  if (maker->is_asking) maker->op->asks--;
-  maker->is_asking = false;
-}
-
 static void maker_event(void *owner, al_channel *channel, const al_event *event) {
   al_fence_maker *maker = owner;
   (void)channel;
@@ -210,7 +203,6 @@ static void done(al_fence_maker *maker) {
   al_channel *channel = maker->channel;
   maker->is_made = true;
   maker->next = NULL;
-  end_asking(maker);
   session->fence_links->making = NULL;
   maker->channel = NULL;
   al_channel_give(channel);
@@ -329,9 +321,7 @@ void al_fence_maker_begin(al_fence_maker *maker, al_op *op, const char *fence, i
                             .until = al_deadline_after(op->session->now, 2 * op->session->settings.timeout),
                             .empty_since = empty_since,
                             .pause = AL_BACKOFF_FENCE,
-                            .is_asking = true,
                             .why = "the broker did not answer"};
-  op->asks++;
 }
 
 /* The broker has not confirmed the message yet. */
@@ -343,7 +333,6 @@ static bool is_publishing(const al_fence_maker *maker) {
 static bool has_link(al_fence_maker *maker) {
   al_fence_links *links = maker->op->session->fence_links;
   al_link *link = link_of(maker);
-  maker->op->needs = NULL;
   if (links->making == maker && al_link_is_open(link)) return true;
   if (links->making && links->making != maker) return false;
   bool is_over = link->state == AL_LINK_CLOSING || al_link_is_open(link);
@@ -393,7 +382,6 @@ void al_fence_maker_cancel(al_fence_maker *maker) {
   if (!maker->op) return;
   al_fence_links *links = maker->op->session->fence_links;
   al_channel *channel = maker->channel;
-  end_asking(maker);
   maker->channel = NULL;
   if (channel) al_channel_close(channel);
   if (links->making != maker) return;

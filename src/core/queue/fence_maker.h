@@ -40,7 +40,6 @@ struct al_fence_maker {
   int64_t until;     /* when it fails */
   bool is_made;
   bool mends; /* set by the caller: any other message is replaced, and one that is gone, also by a policy */
-  bool is_asking; /* it counts in op->asks */
 
   al_channel *channel;                              /* NULL: nothing is under way */
   void (*next)(al_fence_maker *, const al_event *); /* handles the answer that is awaited; NULL: it rests */

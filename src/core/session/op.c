@@ -197,9 +197,7 @@ void al_op_fail_channel(al_op *op, const al_link *link, const char *format, ...)
 }
 
 bool al_op_needs(al_op *op, al_link *link) {
-  op->needs = NULL;
   if (al_link_is_open(link)) return true;
-  op->needs = link;
   if (al_link_is_lost(link))
     al_op_fail_link(op, link);
   else if (op->session->closed) /* nobody would close the connection */
@@ -231,13 +229,6 @@ void al_op_abort_link(al_op *op, al_link *link, al_code code, const char *why) {
   op->step = rest;
   al_connection_abort(link, code, "%s", why);
   op->step = step;
-}
-
-bool al_op_awaits_prober(const al_op *op) {
-  if (op->inner) return al_op_awaits_prober(op->inner);
-  const al_link *needs = op->needs == &op->session->holder ? NULL : op->needs;
-  bool is_opening = needs && (needs->wanted || (needs->port && !al_link_is_open(needs)));
-  return op->asks > 0 || is_opening;
 }
 
 bool al_op_lost_prober(const al_op *op) {

@@ -46,17 +46,15 @@ struct al_op {
   void (*stop)(al_op *); /* NULL: there is nothing to cancel */
   void (*free)(al_op *); /* NULL: no memory besides the operation itself */
 
-  al_claim *claim;      /* the step is called when this claim changes; NULL */
-  int awaited;          /* the operation waits until claim->confirmed has reached this (al_claim_confirm) */
-  bool watches_claims;  /* the step is called when any claim of the session changes */
-  void *part;           /* a part that took over the steps */
-  al_op *inner;         /* the operation that does its work at present, as in hold/retry.h; NULL */
-  al_op *outer;         /* the operation whose `inner` this is; its step is called when this one ends; NULL */
-  int asks;             /* number of exchanges under way on the prober, or the connections shared with it */
-  const al_link *needs; /* the link that the operation waits for to open; NULL */
-  bool is_final;        /* it may begin although the session is closed */
-  bool is_acquire;      /* its end is counted (al_session_stats) */
-  bool is_inner;        /* it is a part of another operation: its end is not counted */
+  al_claim *claim;     /* the step is called when this claim changes; NULL */
+  int awaited;         /* the operation waits until claim->confirmed has reached this (al_claim_confirm) */
+  bool watches_claims; /* the step is called when any claim of the session changes */
+  void *part;          /* a part that took over the steps */
+  al_op *inner;        /* the operation that does its work at present, as in hold/retry.h; NULL */
+  al_op *outer;        /* the operation whose `inner` this is; its step is called when this one ends; NULL */
+  bool is_final;       /* it may begin although the session is closed */
+  bool is_acquire;     /* its end is counted (al_session_stats) */
+  bool is_inner;       /* it is a part of another operation: its end is not counted */
 
   int64_t deadline;    /* the caller's; AL_NEVER */
   int64_t reply_by;    /* when the exchange under way must be answered; AL_NEVER if there is none */
@@ -159,10 +157,6 @@ void al_op_fail_channel(al_op *op, const al_link *link, const char *format, ...)
 
 /* Ends a connection in the middle of a step of this operation. All other operations are stepped by that. */
 void al_op_abort_link(al_op *op, al_link *link, al_code code, const char *why);
-
-/* True if the operation waits for something from the prober, or from one of the connections that are shared with it.
- * Otherwise it waits for something from the holder. */
-bool al_op_awaits_prober(const al_op *op);
 
 /* For the session: runs the step of every operation that is not done. */
 void al_ops_step(al_session *session);

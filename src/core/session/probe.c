@@ -13,19 +13,12 @@
 
 static void passive_done(al_probes *batch);
 
-/* The operation of a batch that is asked by publishing waits for the prober. */
-static void set_published(al_probes *batch, bool is_published) {
-  batch->op->asks += is_published - batch->is_published;
-  batch->is_published = is_published;
-}
-
 static void answer(al_probes *batch, size_t index, al_answer answer, const char *text) {
   if (batch->answers[index] != AL_ANSWER_PENDING) return;
   batch->answers[index] = answer;
   if (text) snprintf(batch->text, sizeof batch->text, "%s", text);
   if (--batch->pending > 0) return;
   passive_done(batch);
-  set_published(batch, false);
   al_op_step(batch->op);
 }
 
@@ -125,7 +118,6 @@ static bool passive_is_stuck(const al_probes *batch) {
 static bool passive_begin(al_probes *batch) {
   if (!al_op_has(batch->op, &batch->op->session->holder)) return false;
   batch->is_passive = true;
-  set_published(batch, false);
   batch->passive_next = 0;
   passive_more(batch);
   if (!passive_is_stuck(batch)) return true;
@@ -179,7 +171,6 @@ static bool publish_begin(al_probes *batch) {
     return false;
   }
   for (size_t i = 0; i < batch->count; i++) publish(batch, i, prober->link.now);
-  set_published(batch, true);
   return true;
 }
 
@@ -237,7 +228,6 @@ void al_probes_cancel(al_probes *batch) {
   if (!batch->op || batch->pending == 0) return;
   al_prober_forget(batch->op->session->asks_by, &batch->asker);
   passive_done(batch);
-  set_published(batch, false);
   batch->pending = 0;
 }
 

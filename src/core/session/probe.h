@@ -47,7 +47,7 @@ struct al_probes {
     al_channel *channel; /* NULL: free */
     size_t index;
   } passive[AL_PASSIVE_CHANNELS];
-  bool is_passive, is_published;
+  bool is_passive;
   size_t passive_next; /* index of the next question to be asked passively */
 };
 
