@@ -26,8 +26,6 @@ end
 -- The roles of a session's connections beside the holder's. They never carry a lock.
 local OTHERS = { "prober", "fence", "maker" }
 
-local function is_called(operation, begins) return operation:done() or begins and operation:waiting() end
-
 --- Returns a session over `settings`, and the driver that waits for its operations; or nil, message, code.
 function loop.session(events, settings)
   local function check() return may_wait(events) end
@@ -37,7 +35,7 @@ function loop.session(events, settings)
   local session, message, code = core.loop(settings)
   if not session then return nil, message, code end
   local known = setmetatable({}, { __mode = "v" })
-  local room = waiting.new(events, is_called)
+  local room = waiting.new(events)
   local changes = 0
   local holder
   local streams = {}

@@ -7,15 +7,13 @@ local guard = require "amqplocks.waiting.guard"
 local waiting = {}
 waiting.__index = waiting
 
---- `is_called(operation, begins)` returns whether to wake the coroutine. `begins`: also wake it when the operation
--- begins to wait for other clients.
-function waiting.new(events, is_called)
+function waiting.new(events)
   local asleep = setmetatable({}, { __mode = "k" }) -- an operation without a waiting coroutine must be collected
-  return setmetatable({ _condition = events.condition, _is_called = is_called, _asleep = asleep }, waiting)
+  return setmetatable({ _condition = events.condition, _asleep = asleep }, waiting)
 end
 
---- Returns the smaller of two times; nil means never.
-function waiting.least(a, b)
+-- Returns the smaller of two times; nil means never.
+local function least(a, b)
   if not a or not b then return a or b end
   return math.min(a, b)
 end
@@ -26,18 +24,21 @@ end
 function waiting:wait(operation, left, most)
   local condition = self._condition()
   self._asleep[operation] = { condition = condition, begins = most and not operation:waiting() }
-  guard.unless_closed(condition.signal, condition.wait, condition, waiting.least(left, most))
+  guard.unless_closed(condition.signal, condition.wait, condition, least(left, most))
   self._asleep[operation] = nil
 end
 
 --- Forgets the coroutine that waited for the operation.
 function waiting:forget(operation) self._asleep[operation] = nil end
 
--- Wakes the coroutines. If an operation was freed, its coroutine is gone.
+local function is_called(operation, begins) return operation:done() or begins and operation:waiting() end
+
+--- Wakes the coroutines whose operations are done, or begin to wait for other clients. If an operation was freed, its
+-- coroutine is gone.
 function waiting:call()
   local called = {} -- a woken coroutine may run at once
   for operation, sleeper in pairs(self._asleep) do
-    if not operation:is_given_back() and self._is_called(operation, sleeper.begins) then
+    if not operation:is_given_back() and is_called(operation, sleeper.begins) then
       table.insert(called, sleeper.condition)
     end
   end

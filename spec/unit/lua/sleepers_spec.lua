@@ -13,7 +13,7 @@ describe("a coroutine that waits for an operation", function()
 
   before_each(function()
     peer, signals, events.wait = Peer.open(), 0, coroutine.yield
-    room = waiting.new(events, function(operation) return operation:done() end)
+    room = waiting.new(events)
   end)
 
   local function wait()
