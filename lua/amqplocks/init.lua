@@ -109,6 +109,7 @@ end
 ---@field tls? amqplocks.TlsOptions for amqps:// only
 ---@field order? "listed"|"random" the order in which the nodes of a list are tried ("listed")
 ---@field driver? "native"|"cqueues"|"luv"|"resty"|amqplocks.Loop the sockets to use ("resty" in nginx, else "native")
+---@field shared? nil is refused: delete it
 ---@field trace? string path of a file to which a trace is appended (the environment's AMQPLOCKS_TRACE, if any)
 ---@field log? fun(level: "info"|"warning", message: string) called for connections opened and lost, locks lost and
 ---  alarms, inside calls that may wait

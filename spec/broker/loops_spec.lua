@@ -523,7 +523,7 @@ operated_it("every idle loop keeps its locks, and sleeps; a restart of the broke
           io.stdout:flush()
           loop.until_true(function() return told end, 60)
           assert(told == "lost" and select(3, lock:held()) == "lost")
-          local again = assert(mutex:acquire{ patient = true, timeout = 100, on_wait = function() end })
+          local again = assert(mutex:acquire{ patient = true, timeout = 100 })
           assert(again:verify() and again:release())
           conn:close()
           return true

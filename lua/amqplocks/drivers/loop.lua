@@ -36,13 +36,20 @@ function loop.session(events, settings)
   if not session then return nil, message, code end
   local known = setmetatable({}, { __mode = "v" })
   local room = waiting.new(events)
-  local changes = 0
+  local changes, is_served = 0, false
   local holder
   local streams = {}
 
   local function mind()
     local _, at = session:wake()
-    for _, each in ipairs(streams) do each:mind(at) end
+    local runs = false
+    for _, each in ipairs(streams) do
+      each:mind(at)
+      runs = runs or each._runs
+    end
+    -- Without a connection nobody minds the session's timers: whoever waits looks for itself when to go on.
+    if is_served and not runs then room:call(true) end
+    is_served = runs
     if session:op_changes() ~= changes then
       changes = session:op_changes()
       room:call()

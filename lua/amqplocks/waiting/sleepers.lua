@@ -33,12 +33,12 @@ function waiting:forget(operation) self._asleep[operation] = nil end
 
 local function is_called(operation, begins) return operation:done() or begins and operation:waiting() end
 
---- Wakes the coroutines whose operations are done, or begin to wait for other clients. If an operation was freed, its
--- coroutine is gone.
-function waiting:call()
+--- Wakes the coroutines whose operations are done, or begin to wait for other clients; or all. If an operation was
+-- freed, its coroutine is gone.
+function waiting:call(all)
   local called = {} -- a woken coroutine may run at once
   for operation, sleeper in pairs(self._asleep) do
-    if not operation:is_given_back() and is_called(operation, sleeper.begins) then
+    if not operation:is_given_back() and (all or is_called(operation, sleeper.begins)) then
       table.insert(called, sleeper.condition)
     end
   end
