@@ -75,6 +75,7 @@ for title, row in pairs{
       assert.is_truthy(message:find(words, 1, true), message)
     end
     if row[6] then assert.equal(row[6], table.concat(store.verbs, " ")) end
+    assert.is_true(wait.time <= 100.001 + row[3].timeout)
   end)
 end
 
