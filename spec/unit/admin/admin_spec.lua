@@ -91,6 +91,15 @@ describe("an administrator", function ()
       scene.leaves(peer, mutex)
     end)
 
+    it("does not declare one whose node is down, which would cost the mutex", function ()
+      local op, mutex = adds()
+      peer.holder:again({ "images-bell" }, { ["images-bell"] = "down" })
+      peer.holder:expect("queue.declare", { queue = "images-2-A" })
+      peer.holder:declared(mutex.channel, "images-2-A")
+      peer.prober:answer(peer.prober:probes(), {})
+      gives(op, mutex, 2)
+    end)
+
     for why, rings in pairs{
       ["that the broker does not take"] = function () peer.prober:answer(peer.prober:probes(), {}) end,
       ["for which there is no connection any more"] = false,
