@@ -109,6 +109,20 @@ describe("whoever has a mutex", function ()
     assert.is_true(peer:result(op):held())
   end)
 
+  it("and is told so while it leaves the bell, where it had waited, comes back to it", function ()
+    peer, mutex = scene.open("mutex")
+    mutex:acquire(60, true)
+    local bell = scene.makes_bell(peer, BELL)
+    scene.looks(peer, MUTEX, "free", true)
+    scene.welcome(peer, bell, true)
+    claim = scene.shuts(peer, MUTEX, true)
+    peer.holder:expect("basic.cancel", { channel = bell.channel, consumer_tag = bell.tag })
+    is_told()
+    peer.holder:silent()
+    peer.holder:send{ channel = bell.channel, method = "basic.cancel-ok", consumer_tag = bell.tag }
+    scene.makes_bell(peer, BELL, FIRST)
+  end)
+
   for timeout, rests in pairs{ [0] = 0, [60] = 60 } do
     it(("and comes again takes it: with a timeout of %d s, %d s later"):format(timeout, rests), function ()
       goes(keeps())

@@ -78,6 +78,7 @@ local READS_ON = [[
 ]]
 local THREE = permit("a", 2, 8) .. permit("b", 3, 8) .. permit("c", 4, 5)
 local DOWN = "d 0 admin op=1 pool=permits action=resize slots=2 within=9\n d 1 done op=1 result=2\n "
+local UP = "d %s admin op=2 pool=permits action=resize slots=3 within=9\n d %s done op=2 result=3\n "
 -- Holds until it is stopped at 2; looks again when it is continued at 6.
 local STOPPED = [[
   a 1 ask op=1 pool=mutex way=acquire
@@ -97,6 +98,7 @@ local HANGS = "a 1 connect op=1 within=1\n stage %d kill about=a\n stage 30 dead
 local WAITS = "a %s ask op=1 pool=mutex way=acquire poll=1\n a %s none op=1 code=unreachable\n stage 30 quiet\n"
 local BESIDE = held("b", "mutex", 1, 2) .. WAITS:format("1.5", "20")
 local COUNT = "audit 9 count pool=sem expected=%d taken=%d more=busy least=2 most=4\n"
+local REPAIRED = (COUNT:format(3, 2) .. COUNT:format(3, 3)):gsub("sem", "permits")
 local ANSWER = "a 1 ask op=1 pool=%s way=acquire within=2\n a %s none op=1 code=%s\n"
 local VERIFIED = "a 1 ask op=1 pool=mutex way=acquire probe=%s\n a 2 got op=1 kind=mutex\n"
   .. "a 3 verify op=1 within=6\n a 4 verified op=1 code=blocked\n"
@@ -120,6 +122,7 @@ local RULES = {
     "overlap", READS_ON .. rw("b", 4, 5, "write"), "overlap", READS_ON .. rw("b", "1.5", 5, "read") },
   { "more permits are held than there are, also if an administrator who was killed has acted, or has not",
     "", THREE, "overlap", DOWN .. THREE,
+    "", DOWN .. UP:format(3, 6) .. THREE, "overlap", DOWN .. UP:format(6, 7) .. THREE,
     "", DOWN .. "d 1 admin op=2 pool=permits action=resize slots=4 within=9\n stage 1.5 kill about=d\n "
       .. "stage 2 dead about=d\n" .. THREE },
   { "a process that was stopped says, when it is asked again, that it holds; and not before",
@@ -151,8 +154,9 @@ local RULES = {
     "stuck", BESIDE .. strike(2, "x about=a", 14),
     "stuck", permit("b", 1, 29) .. WAITS:format("2", "20"):gsub("mutex", "permits"), -- there are two
     "", permit("b", 1, 29) .. permit("c", 1, 29) .. WAITS:format("2", "20"):gsub("mutex", "permits") },
-  { "slots are lost, or too many",
-    "", COUNT:format(3, 3), "lost", COUNT:format(3, 2), "lost", COUNT:format(3, 4), "lost", COUNT:format(5, 5) },
+  { "slots or permits are lost, or too many, unless an administrator of permits was struck, and they were repaired",
+    "", COUNT:format(3, 3), "lost", COUNT:format(3, 2), "lost", COUNT:format(3, 4), "lost", COUNT:format(5, 5),
+    "lost", REPAIRED, "", "stage 1 strike op=1 fault=admin about=a\n" .. REPAIRED },
   { "something is left in the broker, or an answer is explained by nothing",
     "left", "stage 9 left message=a_queue\n", "", ANSWER:format("mutex", 1, "unreachable"),
     "answer", ANSWER:format("mutex", 1, "not_found"), "", ANSWER:format("mutex", 3, "timeout"),
