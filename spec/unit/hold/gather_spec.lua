@@ -100,14 +100,6 @@ describe("a gather", function ()
     deletes(peer, "images-1-B", "images-2-B", "images-many")
   end)
 
-  it("of a connection that holds a slot already fails at once", function ()
-    local peer, _, semaphore = begins(1)
-    looks(peer, 0)
-    peer.holder:grant(claims(peer, 1))
-    peer:failed(semaphore:acquire(20, nil, nil, nil, nil, 2), "deadlock", 'holds a slot of "images" already')
-    peer.prober:silent()
-  end)
-
   -- It has the first slot, and claims the second.
   it("that loses its gate, or a slot, or has no more time, says so, and keeps nothing", function ()
     for what, case in pairs{ gate = { "lost", 'the gate of "images" was lost', LATE, "images-1-B" },

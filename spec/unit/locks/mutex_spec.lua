@@ -33,18 +33,6 @@ describe("a mutex", function ()
     scene.has(peer, op, claim, "mutex")
   end)
 
-  it("that this very session holds is a deadlock for who waits, and busy for who does not", function ()
-    local lock = acquire()
-    local op = mutex:acquire(60)
-    sees("held")
-    peer:failed(op, "deadlock", 'mutex "db" is already held by this connection')
-    op = mutex:acquire(0)
-    sees("free") -- so it may seem, through another node
-    peer:failed(op, "busy", 'mutex "db" is held')
-    silent()
-    assert.is_true(lock:held())
-  end)
-
   it("under an alarm is had, and let go without a ring; blocked, if it is to be asked for by publishing", function ()
     scene.alarm(peer)
     local op = mutex:acquire(0)

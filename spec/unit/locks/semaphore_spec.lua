@@ -174,14 +174,6 @@ describe("an acquire", function ()
     end)
   end
 
-  it("is a deadlock where all slots are its own connection's", function ()
-    local peer = Peer.open()
-    local _ = peer:acquire("images")
-    local op = peer:semaphore("images"):acquire(60)
-    for _ = 1, 2 do peer.prober:look{ "images-1-A", "images-1-B" } end -- two slots, and then more
-    peer:failed(op, "deadlock", "all 1 slots")
-  end)
-
   describe("that begins elsewhere", function ()
     it("takes nothing where the first slot is gone, also no stray one: not_found", function ()
       for _, seen in ipairs{ {}, { "images-3-A" } } do
