@@ -58,7 +58,6 @@ build = {
         "src/core/hold/exclusive_queue.c",
         "src/core/hold/gather.c",
         "src/core/hold/lock.c",
-        "src/core/hold/names.c",
         "src/core/hold/origin.c",
         "src/core/hold/retry.c",
         "src/core/hold/stats.c",

@@ -17,12 +17,12 @@
  *                 └── the prober's connection was lost during a search; the next search opens another one
  *
  * Each name is a step function of acquire.c, in the order of their first call. In any of them the caller's timeout may
- * come. The step `drawing_token` is only for fenced locks (fence_token.h). The step `joining` follows any search, whatever it found, if the acquire has subscribed to a bell that waiters
- * make and the bell has not answered.
+ * come. The step `drawing_token` is only for fenced locks (fence_token.h). The step `joining` follows any search,
+ * whatever it found, if the acquire has subscribed to a bell that waiters make and the bell has not answered.
  *
  * The first search is left out if the last claims of the same object were not contested (boldness.h), nothing of that
- * name is in the connection's table (names.h), the acquire is not fair, and nobody is known to wait. A bold claim that
- * is lost is no attempt: the acquire goes on with a search, without a pause.
+ * name is in the connection's table of names (exclusive_queue.h), the acquire is not fair, and nobody is known to wait.
+ * A bold claim that is lost is no attempt: the acquire goes on with a search, without a pause.
  *
  * A caller that does not wait (`timeout` 0: try_acquire) claims at once what is free, unless it is fair. Where a waiter
  * would begin to wait it fails: with the code of the link if the prober was lost, with `contended` after max_attempts

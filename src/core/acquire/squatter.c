@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/hold/names.h"
+#include "core/hold/exclusive_queue.h"
 #include "core/session/session.h"
 
 /* If another caller on this very connection has got the queue meanwhile, the broker lets us declare it: it is no
@@ -15,7 +15,7 @@ static bool is_last_squatter(al_squatter *squatter, const amqp_queue_declare_ok_
   char queue[AL_NAME_SIZE];
   snprintf(queue, sizeof queue, "%.*s", (int)ok->queue.len, (const char *)ok->queue.bytes);
   const al_session *session = squatter->op->session;
-  if (al_names_find(session, queue) || al_names_removed(session) != squatter->removed)
+  if (al_exclusive_find(session, queue) || al_exclusive_gone(session) != squatter->gone)
     squatter->is_ours = true;
   return ++squatter->found == squatter->count;
 }
@@ -49,7 +49,7 @@ bool al_squatter_begin(al_squatter *squatter, al_op *op, size_t count, al_probe_
   *squatter = (al_squatter){.op = op, .count = count};
   squatter->channel = al_channel_take(&op->session->holder, squat_event, squatter);
   if (!squatter->channel) return false;
-  squatter->removed = al_names_removed(op->session);
+  squatter->gone = al_exclusive_gone(op->session);
   name(context, 0, squatter->first);
   al_op_ask(op);
   for (size_t i = 0; i < count; i++) {

@@ -18,7 +18,7 @@ typedef struct al_squatter {
   al_op *op;
   al_channel *channel; /* NULL: nothing is being asked */
   size_t count, found; /* suspects; how many of them, in order, are squatters */
-  uint64_t removed;    /* al_names_removed() when this was asked */
+  uint64_t gone;       /* al_exclusive_gone() when this was asked */
   bool is_ours;        /* one of them is, or may have been meanwhile, this session's own */
   char first[AL_NAME_SIZE];
 } al_squatter;

@@ -12,10 +12,14 @@
 #include "core/hold/bolt.h"
 #include "core/hold/origin.h"
 #include "core/queue/declare.h"
+#include "core/session/annex.h"
 #include "core/session/op.h"
 #include "core/session/probe.h"
 #include "core/session/session.h"
 #include "core/wire/link.h"
+
+static const al_annex_kind names = {.size = sizeof(al_exclusive *)};
+static const al_annex_kind gone = {.size = sizeof(uint64_t)}; /* their number, by the name "" */
 
 static bool awaits(const al_exclusive *own, unsigned replies) { return own->awaits & replies; }
 
@@ -332,7 +336,9 @@ static void exclusive_down(al_claim *claim) { al_undo_down(&((al_exclusive *)cla
 
 static void exclusive_gone(al_claim *claim) {
   al_exclusive *own = (al_exclusive *)claim;
-  al_names_remove(&own->name);
+  uint64_t *count = al_annex_use(claim->session, &gone, "");
+  if (count) ++*count;
+  al_annex_drop(claim->session, &names, claim->queue);
   al_check_drop(&own->check);
   al_bell_leave(own->bell, was_declared(own));
   own->bell = NULL;
@@ -351,10 +357,10 @@ static const al_move moves[] = {
     {AL_CLAIM_HELD, AL_CLAIM_RELEASING},     /* a release */
     {AL_CLAIM_HELD, AL_CLAIM_UNDOING},       /* it closes the channel: lost */
     {AL_CLAIM_RELEASING, AL_CLAIM_UNDOING},  /* it closes the channel, and our queue may exist */
-    /* CLAIMING: it closes the channel because of the declare of the bolt or of the queue, so nothing was made (code says
-     * why). HELD: it sends basic.cancel of our consumer, as the queue was deleted, or a check finds that the queue is not
-     * ours: lost. RELEASING: it has sent delete-ok of the queue and cancel-ok of the bolt, or closes the channel because
-     * the queue does not exist. UNDOING: undo.h. Any: the connection is lost */
+    /* CLAIMING: it closes the channel because of the declare of the bolt or of the queue, so nothing was made (code
+     * says why). HELD: it sends basic.cancel of our consumer, as the queue was deleted, or a check finds that the queue
+     * is not ours: lost. RELEASING: it has sent delete-ok of the queue and cancel-ok of the bolt, or closes the channel
+     * because the queue does not exist. UNDOING: undo.h. Any: the connection is lost */
     {AL_ANY, AL_CLAIM_GONE},
     AL_MOVES_END};
 
@@ -399,16 +405,17 @@ static al_exclusive *exclusive_new(al_session *session, const al_exclusive_plan 
 
 al_exclusive *al_exclusive_begin(al_op *op, const al_exclusive_plan *plan) {
   al_session *session = op->session;
-  assert(!al_names_find(session, plan->queue));
+  assert(!al_exclusive_find(session, plan->queue));
   al_exclusive *own = exclusive_new(session, plan);
-  if (!own || !al_names_enter(&own->name, &own->claim)) {
+  al_exclusive **place = own ? al_annex_use(session, &names, plan->queue) : NULL;
+  if (!place) {
     free(own);
     al_op_fail(op, AL_NO_MEMORY, "claiming \"%s\"", plan->queue);
     return NULL;
   }
   own->channel = al_channel_take(&session->holder, exclusive_event, own);
   if (!own->channel) {
-    al_names_remove(&own->name);
+    al_annex_drop(session, &names, plan->queue);
     free(own);
     al_op_fail_channel(op, &session->holder,
                        "all %d channels of the connection are in use; a lock takes one, and waiting for a "
@@ -416,6 +423,7 @@ al_exclusive *al_exclusive_begin(al_op *op, const al_exclusive_plan *plan) {
                        session->holder.channel_max);
     return NULL;
   }
+  *place = own;
   al_claim_list(&own->claim);
   al_op_watch(op, &own->claim);
   send_claim(own);
@@ -438,7 +446,19 @@ void al_exclusive_ring(al_exclusive *own, al_bell *bell, bool was_quick, bool ma
 }
 
 al_exclusive *al_exclusive_find(const al_session *session, const char *queue) {
-  return (al_exclusive *)al_names_find(session, queue); /* nothing else is entered there */
+  al_exclusive **place = al_annex_find(session, &names, queue);
+  return place ? *place : NULL;
+}
+
+bool al_exclusive_is_any(const al_session *session) {
+  const al_claim *claim = session->claims;
+  while (claim && (claim->kind != &exclusive_kind || claim->state == AL_CLAIM_GONE)) claim = claim->next;
+  return claim;
+}
+
+uint64_t al_exclusive_gone(const al_session *session) {
+  const uint64_t *count = al_annex_find(session, &gone, "");
+  return count ? *count : 0;
 }
 
 al_exclusive *al_exclusive_find_bound(al_session *session, const char *key) {

@@ -31,13 +31,15 @@
  * lead to a free slot.
  *
  * A reply is recognised by its method and the names in it, not by its place in the order of the requests: RabbitMQ
- * sends consume-ok after the replies to later requests. Until a claim is GONE its name stays in the table of names
- * (names.h). */
+ * sends consume-ok after the replies to later requests.
+ *
+ * RabbitMQ lets a connection declare its own exclusive queue again. So only the session's table of names
+ * (al_exclusive_find) keeps two callers on one connection apart. It also keeps a new claim from meeting a queue that is
+ * still going away: a name stays in the table until its claim is GONE. */
 #ifndef AL_CORE_HOLD_EXCLUSIVE_QUEUE_H
 #define AL_CORE_HOLD_EXCLUSIVE_QUEUE_H
 
 #include "core/hold/bell.h"
-#include "core/hold/names.h"
 #include "core/hold/undo.h"
 #include "core/session/check.h"
 #include "core/session/claim.h"
@@ -62,7 +64,6 @@ enum {
 typedef struct al_exclusive al_exclusive;
 struct al_exclusive {
   al_claim claim;      /* first */
-  al_name_entry name;  /* in the table of names, while not GONE */
   al_channel *channel; /* NULL: UNDOING, GONE */
   al_check check;      /* asks on another channel whether the queue is still ours */
 
@@ -112,6 +113,12 @@ void al_exclusive_ring(al_exclusive *own, al_bell *bell, bool was_quick, bool ma
 
 /* What this connection holds, or may hold, under this name; NULL if nothing. */
 al_exclusive *al_exclusive_find(const al_session *session, const char *queue);
+
+/* True if it holds, or may hold, anything but permits. */
+bool al_exclusive_is_any(const al_session *session);
+
+/* The number of claims that are GONE so far. */
+uint64_t al_exclusive_gone(const al_session *session);
 
 /* What this connection holds, or is claiming, bound by this key; NULL if nothing. */
 al_exclusive *al_exclusive_find_bound(al_session *session, const char *key);

@@ -3,7 +3,6 @@
 #include "core/hold/origin.h"
 
 #include "core/base/name.h"
-#include "core/hold/names.h"
 #include "core/session/annex.h"
 #include "core/wire/channel.h"
 
@@ -60,9 +59,9 @@ void al_origins_ask(al_session *session) { al_annex_each(session, &origins, ask)
 
 /* ---- remembering ------------------------------------------------------------------------------------------------ */
 
-void al_origin_note(al_session *session, const char *queue) {
+void al_origin_note(al_session *session, const char *queue, bool is_beside) {
   origin *self = al_annex_use(session, &origins, queue);
-  if (self && al_names_are_any(session)) ask(session, queue, self);
+  if (self && is_beside) ask(session, queue, self);
 }
 
 bool al_origin_is_ours(const al_session *session, const char *queue) {

@@ -21,8 +21,9 @@
 
 #include "amqplocks.h"
 
-/* The session takes quorum permits from this queue. The holder must be open. */
-void al_origin_note(al_session *session, const char *queue);
+/* The session takes quorum permits from this queue; `is_beside`: and has or claims other locks. The holder must be
+ * open. */
+void al_origin_note(al_session *session, const char *queue, bool is_beside);
 
 /* The session claims another lock: asks for the origins that were noted. */
 void al_origins_ask(al_session *session);

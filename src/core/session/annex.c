@@ -8,14 +8,18 @@
 #include <string.h>
 
 struct al_annex {
-  al_annex *next; /* used before this one */
+  al_annex *next; /* in its bucket */
   const al_annex_kind *kind;
+  uint64_t used; /* the greatest is that of the latest */
   char name[AL_NAME_SIZE];
   max_align_t thing[];
 };
 
-/* The pointer to it, or to the end. */
-static al_annex **find(al_annex **at, const al_annex_kind *kind, const char *name) {
+/* The pointer to it, or to the end of its bucket. */
+static al_annex **find(const al_session *session, const al_annex_kind *kind, const char *name) {
+  uint32_t hash = 2166136261u; /* FNV-1a */
+  for (const char *c = name; *c; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
+  al_annex **at = (al_annex **)&session->annexes[hash % AL_ANNEX_BUCKETS];
   while (*at && ((*at)->kind != kind || strcmp((*at)->name, name) != 0)) at = &(*at)->next;
   return at;
 }
@@ -27,52 +31,58 @@ static void drop(al_annex **at) {
   free(annex);
 }
 
-static void drop_rest(al_annex **at, const al_annex_kind *kind) {
-  int seen = 0;
-  while (*at) {
-    seen += (*at)->kind == kind;
-    if ((*at)->kind == kind && seen > kind->most)
-      drop(at);
-    else
-      at = &(*at)->next;
-  }
+/* Makes room for one more. */
+static void drop_oldest(al_session *session, const al_annex_kind *kind) {
+  al_annex **oldest = NULL;
+  int count = 0;
+  for (int i = 0; i < AL_ANNEX_BUCKETS; i++)
+    for (al_annex **at = &session->annexes[i]; *at; at = &(*at)->next) {
+      if ((*at)->kind != kind) continue;
+      count++;
+      if (!oldest || (*at)->used < (*oldest)->used) oldest = at;
+    }
+  if (count >= kind->most) drop(oldest);
+}
+
+static al_annex *make(al_session *session, const al_annex_kind *kind, const char *name) {
+  if (kind->most > 0) drop_oldest(session, kind);
+  al_annex *annex = calloc(1, sizeof *annex + kind->size);
+  if (!annex) return NULL;
+  annex->kind = kind;
+  snprintf(annex->name, sizeof annex->name, "%s", name);
+  return *find(session, kind, name) = annex;
 }
 
 void *al_annex_use(al_session *session, const al_annex_kind *kind, const char *name) {
-  al_annex **at = find(&session->annexes, kind, name), *annex = *at;
-  if (annex)
-    *at = annex->next;
-  else if (!(annex = calloc(1, sizeof *annex + kind->size)))
-    return NULL;
-  annex->kind = kind;
-  snprintf(annex->name, sizeof annex->name, "%s", name);
-  annex->next = session->annexes;
-  session->annexes = annex;
-  drop_rest(&session->annexes, kind);
+  al_annex *annex = *find(session, kind, name);
+  if (!annex && !(annex = make(session, kind, name))) return NULL;
+  annex->used = ++session->annex_uses;
   return annex->thing;
 }
 
 void *al_annex_find(const al_session *session, const al_annex_kind *kind, const char *name) {
-  al_annex *first = session->annexes, *annex = *find(&first, kind, name);
+  al_annex *annex = *find(session, kind, name);
   return annex ? annex->thing : NULL;
 }
 
 void al_annex_drop(al_session *session, const al_annex_kind *kind, const char *name) {
-  al_annex **at = find(&session->annexes, kind, name);
+  al_annex **at = find(session, kind, name);
   if (*at) drop(at);
 }
 
 void al_annex_each(al_session *session, const al_annex_kind *kind,
                    void (*visit)(al_session *, const char *name, void *thing)) {
-  for (al_annex *annex = session->annexes; annex; annex = annex->next)
-    if (annex->kind == kind) visit(session, annex->name, annex->thing);
+  for (int i = 0; i < AL_ANNEX_BUCKETS; i++)
+    for (al_annex *annex = session->annexes[i]; annex; annex = annex->next)
+      if (annex->kind == kind) visit(session, annex->name, annex->thing);
 }
 
 void al_annexes_drop(al_session *session, bool is_end) {
-  for (al_annex **at = &session->annexes; *at;) {
-    if (is_end || (*at)->kind->goes_down)
-      drop(at);
-    else
-      at = &(*at)->next;
-  }
+  for (int i = 0; i < AL_ANNEX_BUCKETS; i++)
+    for (al_annex **at = &session->annexes[i]; *at;) {
+      if (is_end || (*at)->kind->goes_down)
+        drop(at);
+      else
+        at = &(*at)->next;
+    }
 }

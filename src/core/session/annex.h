@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * What the layers above keep in a session: things of a kind, by name. A kind has a limit. Beyond that, the thing that was
- * not used for longest goes. All go with the session. */
+ * What the layers above keep in a session: things of a kind, by name. A kind may have a limit. Beyond that, the thing
+ * that was not used for longest goes. All go with the session. */
 #ifndef AL_CORE_SESSION_ANNEX_H
 #define AL_CORE_SESSION_ANNEX_H
 
 #include "core/session/session.h"
 
 typedef struct al_annex_kind {
-  size_t size; /* of a thing */
-  int most;
+  size_t size;               /* of a thing */
+  int most;                  /* 0: no limit */
   bool goes_down;            /* all things go when the holder goes down */
   void (*drop)(void *thing); /* before it is freed; NULL */
 } al_annex_kind;

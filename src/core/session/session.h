@@ -20,6 +20,7 @@ typedef struct al_prober al_prober;
 typedef struct al_fence_links al_fence_links;
 struct al_transport; /* the transport's own data in a session */
 
+#define AL_ANNEX_BUCKETS 64
 #define AL_CODES 32 /* more than there are */
 
 /* What al_session_stats() tells and nothing else remembers. */
@@ -40,8 +41,9 @@ struct al_session {
   uint64_t op_changes; /* how often so far an operation has ended, or begun to wait for others */
   al_claim *claims;    /* the claims that are not GONE, or are to be freed */
   al_counts counts;
-  int nests;           /* operations that begin now are parts of others */
-  al_annex *annexes;   /* what the layers above keep in it; annex.h */
+  int nests;                           /* operations that begin now are parts of others */
+  al_annex *annexes[AL_ANNEX_BUCKETS]; /* what the layers above keep in it; annex.h */
+  uint64_t annex_uses;
   bool needs_cleanup;  /* some claims are GONE or UNDOING */
   int64_t cleanup_due; /* when to retry the undoing of a claim; AL_NEVER */
   uint64_t random;

@@ -65,7 +65,7 @@ static void mind_origin(const al_permit *permit, al_consumer_news news, const al
   bool is_absent = news == AL_CONSUMER_CLOSED && event->reply_code == AMQP_NOT_FOUND;
   if (!is_of(permit, AL_FROM_QUORUM)) return;
   if (news == AL_CONSUMER_SUBSCRIBED || news == AL_CONSUMER_RECEIVED)
-    al_origin_note(claim->session, claim->queue);
+    al_origin_note(claim->session, claim->queue, al_exclusive_is_any(claim->session));
   if (news == AL_CONSUMER_CANCELLED || is_absent) al_origin_forget(claim->session, claim->queue);
 }
 
@@ -136,7 +136,7 @@ static int arguments(const al_consumer *consumer, amqp_table_entry_t *entries) {
 static bool closes(const al_consumer *consumer) {
   const al_permit *permit = consumer->owner;
   const al_claim *claim = &permit->claim;
-  return is_of(permit, AL_FROM_QUORUM) && al_names_are_any(claim->session) &&
+  return is_of(permit, AL_FROM_QUORUM) && al_exclusive_is_any(claim->session) &&
          al_origin_is_ours(claim->session, claim->queue);
 }
 
