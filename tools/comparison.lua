@@ -16,11 +16,8 @@ local TOP, PANEL_HEAD, ROW, BAR, AXIS, NOTE_LINE = 66, 26, 20, 13, 36, 16
 local NAME_COLUMNS = 30 -- of the printed table; the rest of a line are values
 local LEAST = 0.005 -- ms; a value that is printed as 0.00 is less, and is drawn as this
 
-local CSS = svg.CSS .. [[
-.first { fill: #0b4f9e } .ours { fill: #5b9bd5 } .others { fill: #a1a9b2 }
-@media (prefers-color-scheme: dark) {
-.first { fill: #58a6ff } .ours { fill: #2f6cb3 } .others { fill: #6e7681 }
-}
+local CSS = [[
+.first { fill: #0b4f9e|#58a6ff } .ours { fill: #5b9bd5|#2f6cb3 } .others { fill: #a1a9b2|#6e7681 }
 ]]
 
 -- Reading what the bench printed --------------------------------------------------------------------------------------
@@ -80,11 +77,8 @@ end
 
 -- The picture ---------------------------------------------------------------------------------------------------------
 
-local END, MIDDLE = { ["text-anchor"] = "end" }, { ["text-anchor"] = "middle" }
-local TITLE = svg.style("ink", { ["font-size"] = 16, ["font-weight"] = "bold" })
-local HEAD = svg.style("ink", { ["font-weight"] = "bold" })
-local NAME, PLAIN, VALUE = svg.style("ink", END), svg.style "ink", svg.style "ink halo"
-local TICK, NOTE = svg.style("dim", MIDDLE), svg.style("dim", { ["font-size"] = 11 })
+local HEAD, NAME, PLAIN = svg.style("ink", "bold"), svg.style("ink", "end"), svg.style "ink"
+local VALUE, TICK, NOTE = svg.style "ink halo", svg.style("dim", "middle"), svg.style("dim", "11")
 
 -- A time in the unit in which it is read best.
 local function time_of(milliseconds)
@@ -160,10 +154,9 @@ end
 
 --- The SVG source.
 function comparison.draw(run)
-  local page, low, high = svg.new(WIDTH), bounds(run)
+  local page, low, high = svg.page(WIDTH, "Locks in RabbitMQ beside other lock services", MARGIN, 24, CSS), bounds(run)
   local function x_of(value) return LEFT + (WIDTH - LEFT - RIGHT) * (log10(value) - low) / (high - low) end
-  page.css, page.title, page.description = CSS, "Locks in RabbitMQ beside other lock services", description(run)
-  page:text(MARGIN, 24, page.title, TITLE)
+  page.description = description(run)
   draw_legend(page, 46)
   local y = TOP
   for _, panel in ipairs(run.panels) do y = draw_panel(page, panel, x_of, low, high, y) end

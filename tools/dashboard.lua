@@ -20,14 +20,11 @@ local LETTER, DASH = 6.4, 24 -- the widths of a letter in a legend, and of the m
 local COLOURS = 5
 local MOST_TICKS = 5
 
-local CSS = svg.CSS .. [[
+local CSS = [[
 .line { stroke-width: 1.6px; stroke-linejoin: round; fill: none } .wide { stroke-width: 4.5px }
-.mark { stroke: #59636e } .badge { fill: #59636e }
-.c1 { stroke: #2166ac } .c2 { stroke: #b35806 } .c3 { stroke: #1b7837 } .c4 { stroke: #762a83 } .c5 { stroke: #cf222e }
-@media (prefers-color-scheme: dark) {
-.mark { stroke: #9ba4ae } .badge { fill: #59636e }
-.c1 { stroke: #58a6ff } .c2 { stroke: #e0862d } .c3 { stroke: #4cb866 } .c4 { stroke: #bc78d0 } .c5 { stroke: #ff7b72 }
-}
+.mark { stroke: #59636e|#9ba4ae } .badge { fill: #59636e }
+.c1 { stroke: #2166ac|#58a6ff } .c2 { stroke: #b35806|#e0862d } .c3 { stroke: #1b7837|#4cb866 }
+.c4 { stroke: #762a83|#bc78d0 } .c5 { stroke: #cf222e|#ff7b72 }
 ]]
 
 -- Reading the answers -------------------------------------------------------------------------------------------------
@@ -80,25 +77,17 @@ local function largest(panel)
   return most
 end
 
--- The step of an axis up to `most`: 1, 2 or 5, or such a number times a power of ten. Where locks or connections are
--- counted it is at least 1.
+-- The step of an axis up to `most`. Where locks or connections are counted it is at least 1.
 local function step_of(most, unit)
   if unit == "short" and most <= MOST_TICKS then return 1 end
-  local power = 10 ^ math.floor(math.log(most / MOST_TICKS) / math.log(10))
-  for _, times in ipairs{ 1, 2, 5, 10 } do
-    if most / (power * times) <= MOST_TICKS then return power * times end
-  end
+  return svg.step(most, MOST_TICKS, MOST_TICKS)
 end
 
 -- The picture ---------------------------------------------------------------------------------------------------------
 
-local TITLE = svg.style("ink", { ["font-size"] = 16, ["font-weight"] = "bold" })
-local NAME = svg.style("ink", { ["font-weight"] = "bold" })
-local PLAIN, SMALL = svg.style "ink", svg.style("ink", { ["font-size"] = 11 })
-local TICK = svg.style("dim", { ["font-size"] = 11, ["text-anchor"] = "end" })
-local TIME = svg.style("dim", { ["font-size"] = 11, ["text-anchor"] = "middle" })
-local MARK = svg.style("mark", { ["stroke-dasharray"] = "2 3" })
-local BADGE = { fill = "#fff", ["font-size"] = 10, ["font-weight"] = "bold", ["text-anchor"] = "middle" }
+local NAME, PLAIN, SMALL = svg.style("ink", "bold"), svg.style "ink", svg.style("ink", "11")
+local TICK, TIME, BADGE = svg.style("dim", "11 end"), svg.style("dim", "11 middle"), svg.style("#fff", "10 bold middle")
+local MARK = { class = "mark", ["stroke-dasharray"] = "2 3" }
 
 local function draw_badge(page, x, y, number)
   page:dot(x, y, 7, { class = "badge" })
@@ -214,10 +203,8 @@ end
 
 --- The SVG source.
 function dashboard.draw(run)
-  local page = svg.new(WIDTH)
-  page.css, page.description = CSS, description(run)
-  page.title = "The dashboard, while things happen to a service"
-  page:text(MARGIN, 24, page.title, TITLE)
+  local page = svg.page(WIDTH, "The dashboard, while things happen to a service", MARGIN, 24, CSS)
+  page.description = description(run)
   for i, one in ipairs(run.happens) do
     local y = TOP + (i - 1) * STORY_LINE
     draw_badge(page, MARGIN + 7, y, i)

@@ -18,17 +18,12 @@ local NOTE_WIDTH = 126 -- of its longest line, in a wide font
 local TAIL = 0.3 -- seconds drawn after the last event
 local CLOCK = 0.01 -- seconds; the resolution of the demo's clock
 
-local CSS = svg.CSS .. [[
-.wrong { fill: #cf222e } .change { stroke: #59636e } .steps { stroke: #1f2328 } .held { fill: #c9d1d9 }
-.wait { stroke: #8c959f } .cross { stroke: #cf222e } .paper-line { stroke: #ffffff }
-.slot1 { fill: #2166ac; stroke: #2166ac } .slot2 { fill: #b35806; stroke: #b35806 }
-.slot3 { fill: #1b7837; stroke: #1b7837 } .slot4 { fill: #762a83; stroke: #762a83 }
-@media (prefers-color-scheme: dark) {
-.wrong { fill: #ff7b72 } .change { stroke: #9ba4ae } .steps { stroke: #e6edf3 } .held { fill: #3d444d }
-.wait { stroke: #7d8590 } .cross { stroke: #ff7b72 } .paper-line { stroke: #0d1117 }
-.slot1 { fill: #2f7fd1; stroke: #2f7fd1 } .slot2 { fill: #c4680f; stroke: #c4680f }
-.slot3 { fill: #2a8f48; stroke: #2a8f48 } .slot4 { fill: #9a4fab; stroke: #9a4fab }
-}
+local CSS = [[
+.wrong { fill: #cf222e|#ff7b72 } .change { stroke: #59636e|#9ba4ae } .steps { stroke: #1f2328|#e6edf3 }
+.held { fill: #c9d1d9|#3d444d } .wait { stroke: #8c959f|#7d8590 } .cross { stroke: #cf222e|#ff7b72 }
+.slot1 { fill: #2166ac|#2f7fd1; stroke: #2166ac|#2f7fd1 } .slot2 { fill: #b35806|#c4680f; stroke: #b35806|#c4680f }
+.slot3 { fill: #1b7837|#2a8f48; stroke: #1b7837|#2a8f48 } .slot4 { fill: #762a83|#9a4fab; stroke: #762a83|#9a4fab }
+.paper-line { stroke: #ffffff|#0d1117 }
 ]]
 
 -- Reading the demo's output -------------------------------------------------------------------------------------------
@@ -77,13 +72,11 @@ end
 -- The picture ---------------------------------------------------------------------------------------------------------
 
 local style = svg.style
-local BOLD, MIDDLE, END = { ["font-weight"] = "bold" }, { ["text-anchor"] = "middle" }, { ["text-anchor"] = "end" }
-local TITLE = style("ink", { ["font-size"] = 16, ["font-weight"] = "bold" })
-local PLAIN, NAME, TIME, UNIT = style "ink", style("ink", END), style("dim", MIDDLE), style("dim", END)
-local NOTE, CHANGE, WRONG = style("dim", { ["font-size"] = 11 }), style("ink", BOLD), style("wrong halo", BOLD)
-local NUMBER = { fill = "#fff", ["font-weight"] = "bold" }
-local WAIT = style("wait", { ["stroke-width"] = 2, ["stroke-dasharray"] = "2 3" })
-local CROSS = style("cross", { ["stroke-width"] = 3, ["stroke-linecap"] = "round" })
+local PLAIN, NAME, TIME, UNIT = style "ink", style("ink", "end"), style("dim", "middle"), style("dim", "end")
+local NOTE, CHANGE, WRONG = style("dim", "11"), style("ink", "bold"), style("wrong halo", "bold")
+local NUMBER = style("#fff", "bold")
+local WAIT = { class = "wait", ["stroke-width"] = 2, ["stroke-dasharray"] = "2 3" }
+local CROSS = { class = "cross", ["stroke-width"] = 3, ["stroke-linecap"] = "round" }
 
 local function x_of(run, at) return LEFT + at / run.finish * (WIDTH - LEFT - RIGHT) end
 
@@ -206,8 +199,8 @@ local function draw_kill(page, run, y_of)
   local down = there > y and 1 or -1
   local tip = there - down * (BAR / 2 + 1)
   local arrow = { { x, y + down * 9 }, { x, tip }, { x - 4, tip - down * 7 }, { x + 4, tip - down * 7 }, { x, tip } }
-  page:path(arrow, style("paper-line", { ["stroke-width"] = 5 }))
-  page:path(arrow, style("cross wrong", { ["stroke-width"] = 2 }))
+  page:path(arrow, { class = "paper-line", ["stroke-width"] = 5 })
+  page:path(arrow, { class = "cross wrong", ["stroke-width"] = 2 })
   draw_cross(page, x_of(run, kill.at), y)
   page:text(x_of(run, kill.at) + 12, y + 4, ("kill -9: worker %s gets slot %d within %.2f s"):format(kill.by, kill.slot,
     kill.after + CLOCK), WRONG)
@@ -215,15 +208,14 @@ end
 
 --- The SVG source.
 function picture.draw(run)
-  local page, letters, y_of = svg.new(WIDTH), {}, {}
+  local page = svg.page(WIDTH, "Seven processes share the slots of a semaphore in RabbitMQ", LEFT, 26, CSS)
+  local letters, y_of = {}, {}
   for letter in pairs(run.ledger.workers) do table.insert(letters, letter) end
   table.sort(letters)
   local slots_bottom = SLOTS_Y + #run.ledger.lanes * SLOT_HEIGHT
   local bottom = slots_bottom + 10 + #letters * ROW
   for i, letter in ipairs(letters) do y_of[letter] = slots_bottom + 10 + (i - 0.5) * ROW end
-  page.css, page.height = CSS, bottom + 30
-  page.title = "Seven processes share the slots of a semaphore in RabbitMQ"
-  page:text(LEFT, 26, page.title, TITLE)
+  page.height = bottom + 30
   draw_legend(page, #run.ledger.lanes)
   draw_axis(page, run, SLOTS_Y, bottom)
   draw_slots(page, run, slots_bottom)

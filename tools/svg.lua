@@ -3,32 +3,29 @@
 
 --- Pictures: lines, boxes and text, written as SVG.
 --
---     local picture = require "tools.svg".new(800, 400)
+--     local picture = svg.new(800, 400)                     -- or svg.page, which has a title and colours
 --     picture:line(x1, y1, x2, y2, { stroke = "#888", ["stroke-dasharray"] = "2 4" })
 --     picture:path({ { x, y }, … }, { stroke = "#c00" })    -- one line through all of them
 --     picture:box(x, y, width, height, { fill = "#eee" }, "the tooltip")
 --     picture:dot(x, y, radius, { fill = "#c00" })
 --     picture:text(x, y, "words", { ["text-anchor"] = "middle" })
 --     picture.height = 500                                  -- may be set last
---     picture.title = "what it shows"                       -- for screen readers
---     picture.description = "the same at length"            -- for screen readers, too
---     picture.css = svg.CSS .. ".bar { fill: #2166ac }"     -- the background is of class paper
---     svg.style("ink", { ["font-size"] = 16 })              -- a style with a class of the CSS
+--     picture.description = "the same at length"            -- for screen readers
+--     svg.style("ink", "16 bold end")                       -- a style of text: a class or a colour, and words
 --     picture:save("build/picture.svg")                     -- or picture:source()
 local svg = {}
 svg.__index = svg
 
---- Colours for a light and for a dark background. A viewer without media queries shows the light ones.
-svg.CSS = [[
-.paper { fill: #ffffff } .ink { fill: #1f2328 } .dim { fill: #59636e }
-.grid { stroke: #d8dee4 } .axis { stroke: #59636e }
-.halo { stroke: #ffffff; stroke-width: 4px; stroke-linejoin: round; paint-order: stroke }
-@media (prefers-color-scheme: dark) {
-.paper { fill: #0d1117 } .ink { fill: #e6edf3 } .dim { fill: #9ba4ae }
-.grid { stroke: #2a313a } .axis { stroke: #9ba4ae }
-.halo { stroke: #0d1117 }
-}
+-- #light|#dark: the colours for a light and for a dark background. A viewer without media queries shows the light ones.
+local CSS = [[
+.paper { fill: #ffffff|#0d1117 } .ink { fill: #1f2328|#e6edf3 } .dim { fill: #59636e|#9ba4ae }
+.grid { stroke: #d8dee4|#2a313a } .axis { stroke: #59636e|#9ba4ae }
+.halo { stroke: #ffffff|#0d1117; stroke-width: 4px; stroke-linejoin: round; paint-order: stroke }
 ]]
+
+local function both_schemes(css)
+  return css:gsub("|#%x+", "") .. "@media (prefers-color-scheme: dark) {\n" .. css:gsub("#%x+|", "") .. "}\n"
+end
 
 local ESCAPED = { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quot;" }
 
@@ -55,14 +52,35 @@ end
 
 local function add(self, ...) table.insert(self.parts, element(...)) end
 
---- A style of a class, and further attributes.
-function svg.style(class, more)
-  local all = { class = class }
-  for name, value in pairs(more or {}) do all[name] = value end
-  return all
+--- A style of text. `paint` is a class or a colour. `words` are a size, "bold", and "middle" or "end" for the anchor.
+function svg.style(paint, words)
+  local style = { [paint:match "^#" and "fill" or "class"] = paint }
+  for word in (words or ""):gmatch "%S+" do
+    local name = tonumber(word) and "font-size" or word == "bold" and "font-weight" or "text-anchor"
+    style[name] = word
+  end
+  return style
+end
+
+--- The step of an axis over `range`: 1, 2 or 5 times a power of ten, so that there are about `wanted` steps, at most
+-- `most`.
+function svg.step(range, wanted, most)
+  local power = 10 ^ math.floor(math.log(range / wanted) / math.log(10))
+  for _, times in ipairs{ 1, 2, 5, 10 } do
+    if range / (power * times) <= most then return power * times end
+  end
 end
 
 function svg.new(width, height) return setmetatable({ width = width, height = height, parts = {} }, svg) end
+
+--- A picture with a title, at this place, on a background that is light or dark. `css` has further classes; a colour is
+-- written as #light|#dark.
+function svg.page(width, title, x, y, css)
+  local page = svg.new(width)
+  page.css, page.title = both_schemes(CSS .. css), title
+  page:text(x, y, title, svg.style("ink", "16 bold"))
+  return page
+end
 
 function svg:line(x1, y1, x2, y2, style)
   add(self, "line", nil, { x1 = x1, y1 = y1, x2 = x2, y2 = y2, stroke = "#000" }, style)

@@ -17,16 +17,9 @@ local COLOURS = { classic = "#2f6fb7", quorum = "#0f8b8d", mutex = "#7a4fa3", rw
   ["token-quorum"] = "#93a12c", fast_mutex = "#b0407a" }
 local PANELS = 6
 
-local function words(size, fill, more)
-  local style = { ["font-size"] = size, fill = fill }
-  for name, value in pairs(more or {}) do style[name] = value end
-  return style
-end
-
-local TITLE = words(14, "#222", { ["font-weight"] = "bold" })
-local PLAIN, WRONG, GONE = words(11, "#222"), words(11, "#900"), words(15, "#e00")
-local NAME, TIME = words(11, "#222", { ["text-anchor"] = "end" }), words(10, "#777", { ["text-anchor"] = "middle" })
-local SLOT, FAULT = words(10, "#fff"), words(9, "#8a5a00")
+local TITLE, PLAIN, NAME = svg.style("#222", "14 bold"), svg.style("#222", "11"), svg.style("#222", "11 end")
+local WRONG, GONE, TIME = svg.style("#900", "11"), svg.style("#e00", "15"), svg.style("#777", "10 middle")
+local SLOT, FAULT = svg.style("#fff", "10"), svg.style("#8a5a00", "9")
 
 local function filled(colour, opacity) return { fill = colour, ["fill-opacity"] = opacity } end
 
@@ -77,17 +70,8 @@ local function lanes_of(book, panel)
   return list
 end
 
--- Seconds between the lines of the axis: 1, 2 or 5 times a power of ten, so that there are about ten lines.
-local function step_of(seconds)
-  local power = 10 ^ math.floor(math.log(seconds / 10) / math.log(10))
-  for _, factor in ipairs{ 1, 2, 5, 10 } do
-    if seconds / (factor * power) <= 12 then return factor * power end
-  end
-  return seconds
-end
-
 local function draw_axis(picture, book, panel, top, bottom)
-  local step = step_of(panel.to - panel.from)
+  local step = svg.step(panel.to - panel.from, 10, 12)
   local digits = math.max(0, -math.floor(math.log(step) / math.log(10) + 1e-9))
   local at = math.ceil((panel.from - book.first) / step) * step
   while at <= panel.to - book.first do
