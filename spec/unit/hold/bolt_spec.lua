@@ -152,6 +152,16 @@ describe("the bolt", function ()
     end
   end)
 
+  for code, text in pairs{ [404] = not_found(DOOR), [405] = locked(DOOR) } do
+    it("opens when its holder, who was robbed and asks, has been told of it: " .. code, function ()
+      local lock, claim = acquire()
+      local op = peer:keep(lock:verify())
+      peer.holder:refuse(asks_beside(claim), code, text, "queue.declare")
+      peer:failed(op, "lost", text:sub(1, 80))
+      peer.holder:closes(claim.channel) -- and with it the bolt opens
+    end)
+  end
+
   it("stays shut if the holder asks, and the broker refuses to say it", function ()
     local lock, claim = acquire()
     local op = peer:keep(lock:verify())

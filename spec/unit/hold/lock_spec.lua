@@ -41,15 +41,15 @@ describe("a lock", function ()
       end
     end)
 
-    for reply, text in pairs{ [404] = "NOT_FOUND - no queue 'images-1-B'", [405] = "RESOURCE_LOCKED - another's" } do
-      it(("is lost when the broker says %d of B"):format(reply), function ()
-        local op = verifying()
-        peer.holder:refuse(claim.channel, reply, text, "queue.declare")
-        peer:failed(op, "lost", 'slot 1 of "images"', text)
-        assert.equal("lost", select(3, lock:held()))
-        peer.holder:delete("images-1-B", peer.holder:opened())
-      end)
-    end
+    it("opens the prober if need be", function ()
+      peer.prober:down()
+      local op = lock:verify()
+      peer.holder:silent()
+      peer.prober:handshake()
+      peer.holder:declared(claim.channel, "images-1-B")
+      peer.prober:look{ "images-1-A" }
+      assert.is_true(peer:result(op))
+    end)
 
     it("was removed when A is absent, and is held until it is released", function ()
       local op, probes = verifying()
