@@ -48,11 +48,13 @@ describe("an operation that failed", function ()
   end
 
   it("is over a second after its time, or after the connection's timeout, if nothing is answered", function ()
-    for _, case in ipairs{ { timeout = 5, after = 3, late = 1 }, { timeout = 0.25, after = 0.125, late = 0.25 } } do
-      local op = open("mutex", { timeout = case.timeout }):acquire(case.after, nil, nil, nil, true) -- patient
+    for _, case in ipairs{ { timeout = 5, after = 3, late = 1 }, { timeout = 0.25, after = 0.125, late = 0.25 },
+      { timeout = 5, after = 5, late = 1, code = "unreachable" } } do -- the broker is silent
+      local wait, is_patient = case.code and 0 or case.after, not case.code
+      local op = open("mutex", { timeout = case.timeout }):acquire(wait, nil, nil, nil, is_patient)
       local claim = scene.claims(peer, MUTEX)
       peer:pass(case.after)
-      peer:failed(op, "timeout")
+      peer:failed(op, case.code or "timeout")
       scene.deletes(peer, claim)
       assert.is_nil((op:waiting()))
       assert.equal(0, peer.session:stats().waiting)
