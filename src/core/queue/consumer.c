@@ -60,7 +60,7 @@ static void consume(al_consumer *consumer) {
   go(consumer, AL_CONSUMER_SUBSCRIBING);
   consumer->delivery = 0;
   consumer->since = consumer->session->now;
-  consumer->is_asking = consumer->had = consumer->returns = false;
+  consumer->is_asking = consumer->returns = false;
   al_channel_call(consumer->channel, AMQP_BASIC_CONSUME_METHOD, &consume);
 }
 
@@ -91,7 +91,6 @@ static void tell(al_consumer *consumer, al_consumer_news news, const al_event *e
 }
 
 static void leave_channel(al_consumer *consumer) {
-  consumer->had = consumer->state == AL_CONSUMER_HAS;
   consumer->channel = NULL;
   go(consumer, AL_CONSUMER_OUT);
 }

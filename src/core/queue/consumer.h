@@ -81,11 +81,10 @@ struct al_consumer {
   al_consumer_state state;
   al_channel *channel;
   char tag[AL_TICKET_SIZE]; /* consumer tag: never used twice */
-  uint64_t delivery;        /* delivery tag of the message; 0: there is none */
+  uint64_t delivery;        /* delivery tag of the message that it has, or had when it became OUT; 0 */
   int64_t since;            /* when it last sent a consume */
   bool is_asking;           /* al_consumer_ask is not answered yet */
   bool returns;             /* al_consumer_return was called */
-  bool had;                 /* OUT: it had a message when it became OUT */
 };
 
 /* The consumer is then OUT. Its owner waits from now on. */

@@ -38,10 +38,8 @@ void al_claim_deny(al_claim *claim, const char *why) {
 void al_claim_enter(al_claim *claim, al_claim_state state) {
   static const char *const words[] = {"being claimed", "held", "being released", "being undone", "gone"};
   AL_TRACE(claim->session->holder.trace, "\"%s\" is %s", claim->queue, words[state]);
-  bool held = state == AL_CLAIM_HELD;
   al_move_check(claim->kind->moves, claim->state, state);
-  if (held != claim->is_pulsed) claim->session->holder.pulses += held ? 1 : -1;
-  claim->is_pulsed = held;
+  claim->session->holder.pulses += (state == AL_CLAIM_HELD) - (claim->state == AL_CLAIM_HELD);
   claim->state = state;
   if (state == AL_CLAIM_GONE || state == AL_CLAIM_UNDOING) claim->session->needs_cleanup = true;
   if (state != AL_CLAIM_GONE) return;

@@ -48,7 +48,7 @@ struct al_claim {
   char queue[AL_NAME_SIZE];    /* the queue that is claimed, or from which the permit comes */
   char ticket[AL_TICKET_SIZE]; /* never used twice; also the consumer's tag */
   double acquired_at;          /* seconds since the epoch */
-  bool is_pulsed, is_listed;   /* it counts in holder.pulses (link.h); it is in the session's list */
+  bool is_listed;              /* it is in the session's list */
 
   al_code
       code; /* why it is not held. CONTENDED: another client has it. REMOVED: a queue that must exist beside it does
