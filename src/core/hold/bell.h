@@ -10,7 +10,7 @@
  * first, and a holder rings when it leaves.
  *
  * An al_bell is one caller's place at the bell, from the beginning of its acquire to the end of its lock. It is a
- * consumer (consumer.h has its states): the broker serves waiters by priority, in their order. A holder that got its
+ * consumer (consumer.c has its states): the broker serves waiters by priority, in their order. A holder that got its
  * slot with a token keeps the token unacknowledged: if its process dies, or when it leaves, the token goes back to the
  * bell, and the broker gives it to the next waiter. A holder without a token cancels its consumer, because it must not
  * take a token that could wake a waiter. It rings when it leaves.

@@ -18,9 +18,8 @@
  * (bolt.h): a second queue, which is shut by consuming from it exclusively. The claim shuts the bolt before its
  * declare, and opens it behind the delete: otherwise a holder that was robbed of its queue would delete the queue
  * that the next holder has declared under the same name, be refused, and take it away by that. A reader has no bolt
- * of its own. It declares the bolt of the door passively: if the bolt has a consumer, a writer has shut it.
- *
- * `moves` in exclusive_queue.c has its states.
+ * of its own. It declares the bolt of the door passively: if the bolt has a consumer, a writer has shut it. (`moves` in
+ * exclusive_queue.c has the states.)
  *
  * Messages in the queue are told apart by their type. AL_TYPE_REVOKE asks for the claim back: it is noted, and
  * changes no state, because nobody takes a claim away from its holder. AL_TYPE_TOKEN wakes a caller that waits while

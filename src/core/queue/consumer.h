@@ -7,9 +7,7 @@
  *
  * The message stays unacknowledged, and the consumer stays subscribed, until the message is given back or discarded.
  * If this process dies, the broker gives the message to the next consumer. If the queue is deleted, with the message,
- * the broker cancels the consumer, and the consumer's owner is notified.
- *
- * `moves` in consumer.c has its states. It is notified of each change by `told`.
+ * the broker cancels the consumer, and the consumer's owner is notified. (`moves` in consumer.c has the states.)
  *
  * basic.cancel is never written before consume-ok was read, because RabbitMQ 3.10 then closes the connection. A
  * consumer that is cancelled before consume-ok closes its channel instead, and the broker requeues what was delivered

@@ -4,9 +4,7 @@
  * A drain is a part of an administrator's operation. It takes messages from a queue before all other consumers, up
  * to a limit (its room), and then either acknowledges all of them, which removes them, or returns them to the
  * queue. It is a consumer with the highest priority, on a channel of its own. While it has room, the broker serves
- * no other consumer. Clients that already hold a message of the queue keep it.
- *
- * `moves` in drain.c has its states.
+ * no other consumer. Clients that already hold a message of the queue keep it. (`moves` in drain.c has the states.)
  *
  * The drain cancels its consumer before it acknowledges: otherwise the broker would deliver the next message to
  * it. It never cancels before it has read consume-ok.

@@ -12,9 +12,7 @@
  * The consumer stays registered while the permit is held. The broker notifies only registered consumers when the
  * queue is deleted or goes down with its node, and after that another client may get the same permit. (So
  * basic.get is no substitute.) The permit is lost then. It is lost too when the broker closes the channel, as it
- * does if a client keeps a message for longer than the consumer timeout.
- *
- * `moves` in permit.c has its states.
+ * does if a client keeps a message for longer than the consumer timeout. (`moves` in permit.c has the states.)
  *
  * A release has two forms. basic.cancel at a quorum queue that has lost its majority ends the connection after
  * some time, with every lock on it (541, RabbitMQ 3.10 and 4.3). Closing the channel does not. So a quorum permit

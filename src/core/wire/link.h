@@ -3,9 +3,7 @@
  *
  * A link is one AMQP connection: where it connects to, whether a connection is wanted, what is sent, and until when
  * locks on it are certain. connection.h has the life of the connection, handshake.h its beginning, channel.h its
- * channels.
- *
- * `moves` in link.c has its states. A new connection begins from IDLE.
+ * channels, and `moves` in link.c the states.
  *
  * The link never opens a connection itself. An operation wants a connection (`wanted`). When the time for it has come
  * (it is due), the transport connects and attaches a port (port.h). The link does the rest.
