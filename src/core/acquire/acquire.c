@@ -435,7 +435,7 @@ static void wait_in_line(al_acquire *self) {
   int64_t wake = al_pacing_next_search(&self->pacing, has_token, session->now, &session->random);
   if (wake == AL_NEVER) {
     AL_OP_TRACE(&self->op, "%s", "throws its token away, which has led to nothing");
-    al_line_waste_token(&self->line);
+    al_bell_waste(self->line.bell);
     wake = al_pacing_next_search(&self->pacing, false, session->now, &session->random);
   }
   wait_until(self, wake);

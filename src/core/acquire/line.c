@@ -81,8 +81,6 @@ bool al_line_join(al_line *line) {
 
 /* ---- ringing and leaving ---------------------------------------------------------------------------------------- */
 
-void al_line_waste_token(al_line *line) { al_bell_waste(line->bell); }
-
 bool al_line_ring(al_line *line) { return al_prober_ring(line->op->session, line->bell->queue); }
 
 void al_line_note_missing(al_line *line) {

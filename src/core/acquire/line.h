@@ -75,7 +75,6 @@ bool al_line_has_gone(const al_line *line);
  * free by now. A bell that was never there is no news. */
 bool al_line_is_outdated(const al_line *line);
 
-void al_line_waste_token(al_line *line); /* the token in hand led to nothing for too long */
 /* wakes the first in line, which may be ourselves. False: the prober cannot ring */
 bool al_line_ring(al_line *line);
 

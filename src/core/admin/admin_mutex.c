@@ -46,8 +46,7 @@ static void mutex_name(const void *context, size_t index, char out[AL_NAME_SIZE]
 static void found_taken(al_admin_mutex *mutex) {
   mutex->is_anothers = true;
   retry_later(mutex);
-  if (mutex->is_suspected) return;
-  mutex->is_suspected = true;
+  if (mutex->squatter.op && !mutex->squatter.is_ours) return; /* that is known */
   al_squatter_begin(&mutex->squatter, mutex->op, 1, mutex_name, mutex);
 }
 

@@ -19,7 +19,6 @@ typedef struct al_admin_mutex {
   al_exclusive *own; /* NULL: waiting for another administrator, or released */
   al_backoff wait;
   al_squatter squatter; /* asks whether a queue that is not exclusive stands under the mutex's name */
-  bool is_suspected;    /* the squatter check was begun: it runs once */
   bool is_anothers;     /* at the last try another administrator held it */
 } al_admin_mutex;
 

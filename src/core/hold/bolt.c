@@ -14,16 +14,12 @@
 #define REPLY_TEXT_MOST 255
 #define TAG_SIZE (AL_TICKET_SIZE + 8)
 
-typedef struct denial {
-  int64_t until;
-} denial;
-
-/* By the bolt's name. That of "" is the note that tells of them: no other is written before it is over. */
-static const al_annex_kind denials = {.size = sizeof(denial), .most = 17};
+/* When they are over, by the bolt's name. That of "" is the note that tells of them: no other is written before. */
+static const al_annex_kind denials = {.size = sizeof(int64_t), .most = 17};
 
 static bool is_denied(const al_session *session, const char *bolt) {
-  const denial *denied = al_annex_find(session, &denials, bolt);
-  return denied && session->now < denied->until;
+  const int64_t *until = al_annex_find(session, &denials, bolt);
+  return until && session->now < *until;
 }
 
 bool al_bolt_is_needed(const al_session *session, const char *bolt) {
@@ -91,11 +87,10 @@ al_bolt_verdict al_bolt_judge(const al_event *event, const char *bolt) {
 }
 
 void al_bolt_deny(al_session *session, const char *bolt, const char *text) {
-  denial *denied = al_annex_use(session, &denials, bolt), *note = al_annex_use(session, &denials, "");
-  if (denied)
-    denied->until = session->now + DENIED_FOR; /* otherwise the next claim will be denied it again */
-  if (!note || session->now < note->until) return;
-  note->until = session->now + DENIED_FOR;
+  int64_t *until = al_annex_use(session, &denials, bolt), *told_until = al_annex_use(session, &denials, "");
+  if (until) *until = session->now + DENIED_FOR; /* otherwise the next claim will be denied it again */
+  if (!told_until || session->now < *told_until) return;
+  *told_until = session->now + DENIED_FOR;
   char name[AL_NAME_SIZE];
   al_queue_parse(bolt, name, NULL);
   al_session_note(session, true, AL_REFUSED, name,

@@ -19,7 +19,7 @@ bool al_retry_is_wanted(const al_acquire_options *options) {
 
 static bool passes(al_retry *self, al_code code) {
   bool is_broken = code == AL_UNREACHABLE && self->op.session->holder.has_broken;
-  if (!self->is_wanted) return is_broken && ++self->broken < BROKEN_MOST;
+  if (!al_retry_is_wanted(&self->options)) return is_broken && ++self->broken < BROKEN_MOST;
   return code == AL_UNREACHABLE || code == AL_UNAVAILABLE || code == AL_BLOCKED;
 }
 
@@ -152,8 +152,6 @@ al_op *al_retry_begin(al_session *session, const char *name, const al_acquire_op
   self->attempts = attempts;
   al_acquire_options_init(&self->options);
   if (options) self->options = *options;
-  self->is_wanted = al_retry_is_wanted(options);
-  self->options.patient = false;
   self->pause = AL_BACKOFF_PATIENT;
   self->until = self->options.timeout > 0 ? al_deadline_after(session->now, self->options.timeout) : AL_NEVER;
   snprintf(self->name, sizeof self->name, "%s", name);

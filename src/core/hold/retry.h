@@ -35,10 +35,9 @@ struct al_retry {
   al_op op;
   al_attempts attempts;
   char name[AL_NAME_SIZE];
-  al_acquire_options options; /* of an attempt */
-  bool is_wanted;             /* by the caller */
-  int broken;                 /* number of attempts that ended with 541 */
-  int64_t until;              /* the caller's deadline */
+  al_acquire_options options;
+  int broken;    /* number of attempts that ended with 541 */
+  int64_t until; /* the caller's deadline */
   al_backoff pause;
   al_code last; /* the code of the last attempt that failed for now; AL_OK: there is none */
   char last_words[AL_MESSAGE_SIZE];
