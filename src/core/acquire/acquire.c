@@ -322,10 +322,8 @@ static void skewing(al_op *op) {
 
 void al_acquire_missed(al_acquire *self) {
   al_op *op = &self->op;
-  al_code code = self->own->claim.code;
-  char why[sizeof self->own->claim.why], queue[AL_NAME_SIZE];
-  memcpy(why, self->own->claim.why, sizeof why);
-  memcpy(queue, self->own->claim.queue, sizeof queue);
+  const al_claim *claim = &self->own->claim; /* it stays, though it is left, until this step is over */
+  al_code code = claim->code;
   bool is_race = code == AL_CONTENDED || code == AL_REMOVED || code == AL_UNAVAILABLE || code == AL_LOST;
   bool is_down = al_link_is_lost(&op->session->holder);
   bool was_bold = op->step == claiming_boldly;
@@ -345,7 +343,7 @@ void al_acquire_missed(al_acquire *self) {
   else if (is_race)
     lost_race(self);
   else
-    al_op_fail(op, code, "\"%s\" could not be claimed: %s", queue, why);
+    al_op_fail(op, code, "\"%s\" could not be claimed: %s", claim->queue, claim->why);
 }
 
 /* ---- nothing is free -------------------------------------------------------------------------------------------- */

@@ -3,7 +3,6 @@
 #include "core/admin/admin_mutex.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "core/session/session.h"
 
@@ -51,9 +50,8 @@ static void found_taken(al_admin_mutex *mutex) {
 }
 
 static void missed(al_admin_mutex *mutex) {
-  al_code code = mutex->own->claim.code;
-  char why[sizeof mutex->own->claim.why];
-  memcpy(why, mutex->own->claim.why, sizeof why);
+  const al_claim *claim = &mutex->own->claim; /* it stays, though it is left, until this step is over */
+  al_code code = claim->code;
   forget(mutex);
   if (al_link_is_lost(&mutex->op->session->holder))
     al_op_fail_link(mutex->op, &mutex->op->session->holder);
@@ -62,7 +60,7 @@ static void missed(al_admin_mutex *mutex) {
   else if (code == AL_REMOVED) /* the queue was just ending, for instance as its administrator has died */
     retry_later(mutex);
   else
-    al_op_fail(mutex->op, code, "the administration mutex of \"%s\": %s", mutex->name, why);
+    al_op_fail(mutex->op, code, "the administration mutex of \"%s\": %s", mutex->name, claim->why);
 }
 
 bool al_admin_mutex_poll_taken(al_admin_mutex *mutex) {

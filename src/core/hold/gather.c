@@ -4,7 +4,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/base/backoff.h"
 #include "core/base/moves.h"
@@ -67,9 +66,7 @@ static void fail_short(gather *self, size_t there_are) {
 static void fail_as(gather *self, al_op *inner) {
   char message[AL_MESSAGE_SIZE];
   al_code code = inner->code;
-  size_t code_length = strlen(al_code_name(code));
-  const char *words = strlen(inner->message) > code_length + 2 ? inner->message + code_length + 2 : "";
-  snprintf(message, sizeof message, "%s", words);
+  snprintf(message, sizeof message, "%s", al_op_words(inner));
   self->op.told = inner->told;
   al_op_drop(inner);
   al_op_fail(&self->op, code, "%zu of %zu %ss of \"%s\" were taken: %.300s", self->op.locks_count,

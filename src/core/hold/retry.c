@@ -3,7 +3,6 @@
 #include "core/hold/retry.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "core/hold/lock.h"
 #include "core/session/session.h"
@@ -38,12 +37,6 @@ static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
   const al_retry *self = (const al_retry *)op;
   snprintf(out, AL_MESSAGE_SIZE, "\"%s\" was not acquired within %g s: %.200s", self->name,
            (double)self->options.timeout / (double)AL_SECOND, self->last_words);
-}
-
-/* The message without its code. */
-static const char *words_of(const al_op *op) {
-  size_t code = strlen(al_code_name(op->code));
-  return strlen(op->message) > code + 2 ? op->message + code + 2 : op->message;
 }
 
 /* ---- attempts --------------------------------------------------------------------------------------------------- */
@@ -98,7 +91,7 @@ static void fail(al_retry *self, const al_op *attempt) {
   if (attempt->code == AL_TIMEOUT && self->last != AL_OK && never_waited)
     explain(&self->op, words);
   else
-    snprintf(words, sizeof words, "%s", words_of(attempt));
+    snprintf(words, sizeof words, "%s", al_op_words(attempt));
   self->op.told = attempt->told;
   al_op_fail(&self->op, attempt->code, "%s", words);
 }

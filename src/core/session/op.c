@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/backoff.h"
 #include "core/session/turn.h"
@@ -173,6 +174,11 @@ void al_op_fail(al_op *op, al_code code, const char *format, ...) {
   va_end(arguments);
   stop(op);
   if (!op->done) done(op, code);
+}
+
+const char *al_op_words(const al_op *op) {
+  size_t code = strlen(al_code_name(op->code));
+  return strlen(op->message) > code + 2 ? op->message + code + 2 : op->message;
 }
 
 void al_op_fail_link(al_op *op, const al_link *link) {

@@ -140,6 +140,8 @@ void al_op_paid(al_session *session, uint64_t number);
 void al_op_take_locks(al_op *op, al_op *inner);
 
 void al_op_finish(al_op *op);
+/* The message without its code. */
+const char *al_op_words(const al_op *op);
 void al_op_fail(al_op *op, al_code code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* Returns true if the link is open. Otherwise requests a connection; if the link went down, fails the operation. */

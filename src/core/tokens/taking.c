@@ -148,9 +148,8 @@ static void pausing(al_op *op) {
 static void missed(taking *self) {
   al_op *op = &self->op;
   al_session *session = op->session;
-  al_code code = self->permit->claim.code;
-  char why[sizeof self->permit->claim.why];
-  memcpy(why, self->permit->claim.why, sizeof why);
+  const al_claim *claim = &self->permit->claim; /* it stays, though it is left, until this step is over */
+  al_code code = claim->code;
   leave_permit(self);
   self->from->counted_at = -COUNTED;
   al_op_answered(op);
@@ -159,7 +158,7 @@ static void missed(taking *self) {
   } else if (code == AL_LOST) {
     pause_at(self, AL_STEP(pausing));
   } else {
-    fail(self, code, code == AL_NOT_FOUND ? NULL : why);
+    fail(self, code, code == AL_NOT_FOUND ? NULL : claim->why);
   }
 }
 
