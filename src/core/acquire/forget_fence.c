@@ -2,7 +2,6 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * Deletes a fence (queue/fence_draw.h), without holding its lock. */
-#include <stdio.h>
 
 #include "core/base/backoff.h"
 #include "core/base/name.h"

@@ -3,7 +3,6 @@
 #include "core/acquire/squatter.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "core/hold/exclusive_queue.h"
 #include "core/session/session.h"

@@ -2,8 +2,6 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "core/hold/undo.h"
 
-#include <stdio.h>
-
 #include "core/session/session.h"
 
 static void settled(al_undo *undo) {

@@ -3,7 +3,6 @@
 #include "core/tokens/drain.h"
 
 #include <assert.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/base/field.h"

@@ -2,8 +2,6 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "core/tokens/token_work.h"
 
-#include <stdio.h>
-
 #include "core/base/backoff.h"
 #include "core/queue/declare.h"
 #include "core/session/session.h"
