@@ -327,7 +327,7 @@ void al_acquire_missed(al_acquire *self) {
   bool is_race = code == AL_CONTENDED || code == AL_REMOVED || code == AL_UNAVAILABLE || code == AL_LOST;
   bool is_down = al_link_is_lost(&op->session->holder);
   bool was_bold = op->step == claiming_boldly;
-  AL_OP_TRACE(op, "%s \"%s\"", is_race ? "has lost the race for" : "cannot claim", queue);
+  AL_OP_TRACE(op, "%s \"%s\"", is_race ? "has lost the race for" : "cannot claim", claim->queue);
   note_contest(self);
   if (is_race) self->op.session->counts.contended++;
   if (is_race && !was_bold) al_race_note(&self->race, self->own);
