@@ -98,7 +98,7 @@ describe("a peer that never pauses", function()
         local loop, socket = require("spec.support.loops")[name], require "socket"
         local turns, is_over, code = 0, false, nil
         loop.run(function()
-          local conn = assert(require("amqplocks").connect(url, { heartbeat = 5, timeout = 2, driver = loop.option }))
+          local conn = assert(require("amqplocks").connect(url, { heartbeat = 5, timeout = 20, driver = loop.option }))
           local lock = assert(conn:mutex(mutex):try_acquire())
           loop.until_true(function() return socket.select({ spec }, nil, 0)[spec] end)
           loop.spawn(function()

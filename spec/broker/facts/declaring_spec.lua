@@ -29,6 +29,6 @@ describe("a consumer at a quorum queue that another client is just declaring", f
       assert(making:call{ method = "queue.delete", queue = queue })
       making:close()
       return not (answer and is_old)
-    end)
+    end, 600) -- it takes luck, and more of it on a busy machine
   end)
 end)
