@@ -61,3 +61,13 @@ it("a trace that cannot be written is an error of connect", function()
   assert.equal(words, process.start{ AMQPLOCKS_TRACE = "/proc" }:run(
     "return tostring(select(2, require('amqplocks').connect(nil, ...)))"))
 end)
+
+it("a trace beyond the limit of a file's size ends no program", function()
+  local path = os.tmpname()
+  stage.undo(function() return os.remove(path) end)
+  assert.equal("released\n", process.shell("bash", "-c", [[ulimit -f 1; AMQPLOCKS_TRACE=$1 "$0" -e "$2" | cat]],
+    os.getenv "LUA" or "lua5.4", path, [[
+      local lock = assert(require("amqplocks").connect():mutex "trace limit":acquire())
+      assert(lock:release()) print "released"]]))
+  assert.equal(1024, #process.contents(path))
+end)

@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +26,18 @@ typedef struct trace_file {
   int fd;
 } trace_file;
 
-/* In a child the number may be another file's. */
+/* Beyond the limit of a file's size a line is dropped, and the SIGXFSZ for it: it would end the program. */
+static void append(int fd, const char *line, size_t length) {
+  sigset_t signals, before;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGXFSZ);
+  pthread_sigmask(SIG_BLOCK, &signals, &before);
+  bool is_too_large = write(fd, line, length) < 0 && errno == EFBIG;
+  if (is_too_large && !sigismember(&before, SIGXFSZ)) sigtimedwait(&signals, NULL, &(struct timespec){0});
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* In a child the number may be another file's. A full disk, or a pipe that nobody reads, loses the line. */
 __attribute__((format(printf, 2, 3))) static void say(al_trace *trace, const char *format, ...) {
   const trace_file *self = (const trace_file *)trace;
   char line[LINE_SIZE];
@@ -43,7 +56,7 @@ __attribute__((format(printf, 2, 3))) static void say(al_trace *trace, const cha
   al_text_mend(line);
   length = strlen(line);
   line[length] = '\n';
-  if (write(self->fd, line, length + 1) < 0) return; /* a full disk, or a pipe that nobody reads */
+  append(self->fd, line, length + 1);
 }
 
 static void replace(al_session *session, const al_trace *old, al_trace *new) {
