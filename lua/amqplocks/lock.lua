@@ -89,7 +89,7 @@ function Lock:release()
   if type(self) ~= "table" or self._class ~= Lock then methods.misused("lock", "release") end
   local driver = self._connection._driver
   local released, message, code = ask(self, "release", news.settled(driver) or nil)
-  if code ~= "phase" then -- the release has begun
+  if code ~= "phase" and code ~= "closed" then -- the release has begun; in another request it cannot
     self:_ended(released, code)
     if driver.listened then news.tell_events(driver) end
   end

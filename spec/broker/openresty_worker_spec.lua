@@ -28,7 +28,7 @@ local KEEP = [[
 ]]
 
 it("a connection, its objects and locks are worth nothing in another request or subrequest", function()
-  local name, closed = stage.semaphore(2), ("closed "):rep(5) .. "closed"
+  local name, closed = stage.semaphore(2), ("closed "):rep(6) .. "closed"
   local KEPT = KEEP .. [[
     kept.conn = connect()
     kept.semaphore = kept.conn:semaphore(var.arg_name)
@@ -44,7 +44,7 @@ it("a connection, its objects and locks are worth nothing in another request or 
       ngx.say(table.concat({
         code(kept.semaphore:try_acquire()), code(kept.semaphore:acquire{ timeout = 1 }),
         code(kept.conn:mutex("lock"):try_acquire()), code(kept.conn:admin("lock"):slots()),
-        code(kept.lock:verify()),
+        code(kept.lock:verify()), code(kept.lock:release()),
         code(kept.semaphore:with(function() return true end)),
       }, " "))]],
     ["= /close"] = KEEP .. "ngx.say(tostring(kept.conn:close()))",
