@@ -25,7 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/hold/exclusive_queue.h"
+#include "core/hold/holder_queue.h"
 #include "core/hold/lock.h"
 #include "core/session/claim.h"
 #include "core/session/fence_links.h"

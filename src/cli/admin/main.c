@@ -4,10 +4,10 @@
  * amqp-lock-admin: administers locks, and shows who holds them. docs/man/amqp-lock-admin.1 says all of what it does. */
 #include <signal.h>
 
+#include "cli/admin/columns.h"
 #include "cli/admin/input.h"
 #include "cli/admin/listing.h"
 #include "cli/admin/options.h"
-#include "cli/admin/print.h"
 #include "cli/admin/top.h"
 #include "cli/admin/verbs.h"
 #include "cli/common/descriptors.h"

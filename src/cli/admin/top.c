@@ -10,8 +10,8 @@
 #include <time.h>
 
 #include "cli/admin/api.h"
+#include "cli/admin/columns.h"
 #include "cli/admin/listing.h"
-#include "cli/admin/print.h"
 #include "cli/admin/screen.h"
 #include "cli/common/exits.h"
 #include "cli/common/report.h"

@@ -21,7 +21,7 @@
  * whatever it found, if the acquire has subscribed to a bell that waiters make and the bell has not answered.
  *
  * The first search is left out if the last claims of the same object were not contested (boldness.h), nothing of that
- * name is in the connection's table of names (exclusive_queue.h), the acquire is not fair, and nobody is known to wait.
+ * name is in the connection's table of names (holder_queue.h), the acquire is not fair, and nobody is known to wait.
  * A bold claim that is lost is no attempt: the acquire goes on with a search, without a pause.
  *
  * A caller that does not wait (`timeout` 0: try_acquire) claims at once what is free, unless it is fair. Where a waiter
@@ -47,7 +47,7 @@
 #include "core/acquire/race.h"
 #include "core/acquire/resource.h"
 #include "core/acquire/squatter.h"
-#include "core/hold/exclusive_queue.h"
+#include "core/hold/holder_queue.h"
 #include "core/session/op.h"
 #include "core/session/probe.h"
 

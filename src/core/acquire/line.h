@@ -27,7 +27,7 @@
 
 #include "core/acquire/resource.h"
 #include "core/hold/bell.h"
-#include "core/hold/exclusive_queue.h"
+#include "core/hold/holder_queue.h"
 #include "core/session/op.h"
 
 typedef enum al_line_kind {

@@ -15,7 +15,7 @@
 #define AL_CORE_ACQUIRE_RACE_H
 
 #include "amqplocks.h"
-#include "core/hold/exclusive_queue.h"
+#include "core/hold/holder_queue.h"
 
 typedef struct al_race {
   int most;         /* max_attempts */

@@ -7,7 +7,7 @@
 #define AL_CORE_ACQUIRE_RESOURCE_H
 
 #include "core/acquire/memory.h"
-#include "core/hold/exclusive_queue.h"
+#include "core/hold/holder_queue.h"
 
 typedef struct al_resource {
   int refs; /* the owner outside, and acquires under way */

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "core/hold/exclusive_queue.h"
+#include "core/hold/holder_queue.h"
 #include "core/session/session.h"
 
 /* If another caller on this very connection has got the queue meanwhile, the broker lets us declare it: it is no

@@ -9,7 +9,7 @@
 
 #include "core/acquire/squatter.h"
 #include "core/base/backoff.h"
-#include "core/hold/exclusive_queue.h"
+#include "core/hold/holder_queue.h"
 #include "core/session/op.h"
 
 typedef struct al_admin_mutex {

@@ -3,7 +3,7 @@
  *
  * A trace gets a line for each frame, for each step of an operation, and for each decision that is not obvious from
  * these (docs/debugging.md). The transport makes it, and writes the lines to a file. Without one, each place costs one
- * branch. No line has a password: of a frame only the fields listed in trace.c are shown. */
+ * branch. No line has a password: of a frame only the fields listed in methods.c are shown. */
 #ifndef AL_CORE_BASE_TRACE_H
 #define AL_CORE_BASE_TRACE_H
 

@@ -11,7 +11,7 @@
  *   writer   writes: the door              then checks: is a queue bound by the key?   if so it waits, the door shut
  *
  * So one of them sees the other if they come at the same time (docs/specification.md, 4.1). The reader checks on the
- * channel on which it wrote (exclusive_queue.h). The writer publishes to amq.direct with the flag mandatory: if the
+ * channel on which it wrote (holder_queue.h). The writer publishes to amq.direct with the flag mandatory: if the
  * message is returned, there is no reader. One message does for any number of readers. The writer may publish through
  * another node of the broker, whose view lags; therefore it writes something through that node before (barrier.h).
  *
@@ -56,6 +56,11 @@ void al_rw_door_name(const void *acquire, size_t index, char out[AL_NAME_SIZE]);
 /* Begins to claim a reader's queue of the lock `name`. `door`: the door that must be open; NULL for the writer that
  * has shut it itself. */
 al_exclusive *al_rw_claim_reader(al_op *op, const char *name, const char *door);
+
+/* True for a writer that has shut the door. */
+bool al_rw_is_behind_door(const al_acquire *self);
+/* The door is shut: counts readers until there are none, and goes on with the acquire. */
+void al_rw_count_readers(al_acquire *self);
 
 extern const al_acquire_kind al_rw_reader, al_rw_writer; /* reader.c, writer.c */
 

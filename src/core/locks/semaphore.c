@@ -2,7 +2,7 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * The semaphore as its clients see it (docs/specification.md, 2.3). Steps 1 and 2, the search for a slot that exists
- * and is free, are in slot_search.h. Steps 3 and 4 are a claim (exclusive_queue.h), and a lost race (race.h). */
+ * and is free, are in slot_search.h. Steps 3 and 4 are a claim (holder_queue.h), and a lost race (race.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

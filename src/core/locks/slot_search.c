@@ -6,7 +6,7 @@
 
 #include "core/base/name.h"
 #include "core/base/random.h"
-#include "core/hold/exclusive_queue.h"
+#include "core/hold/holder_queue.h"
 #include "core/session/session.h"
 
 #define WINDOW_NARROW 2

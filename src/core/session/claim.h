@@ -2,7 +2,7 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * A claim is something at the broker that the session requests, holds for a while, and then certainly no longer has.
- * Its kind says what it is: an exclusive queue (exclusive_queue.h), or a permit (permit.h). A lock is a claim that
+ * Its kind says what it is: an exclusive queue (holder_queue.h), or a permit (permit.h). A lock is a claim that
  * succeeded.
  *
  *   CLAIMING ──> HELD ──> RELEASING ──> GONE

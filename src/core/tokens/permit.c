@@ -8,7 +8,7 @@
 
 #include "core/base/field.h"
 #include "core/base/ids.h"
-#include "core/hold/exclusive_queue.h"
+#include "core/hold/holder_queue.h"
 #include "core/hold/origin.h"
 #include "core/queue/declare.h"
 #include "core/queue/fence_draw.h"

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/base/field.h"
+#include "core/base/methods.h"
 
 #define IDLE_MAX 16 /* channels kept open in the pool */
 #define LEFT_MOST (60 * AL_SECOND)
@@ -198,25 +199,6 @@ static void tell_last(al_channel *channel, const al_event *event) {
   if (on) on(owner, channel, event);
 }
 
-static bool is_answer(amqp_method_number_t method) {
-  switch (method) {
-    case AMQP_CHANNEL_OPEN_OK_METHOD:
-    case AMQP_CHANNEL_CLOSE_OK_METHOD:
-    case AMQP_QUEUE_DECLARE_OK_METHOD:
-    case AMQP_QUEUE_DELETE_OK_METHOD:
-    case AMQP_BASIC_CONSUME_OK_METHOD:
-    case AMQP_BASIC_CANCEL_OK_METHOD:
-    case AMQP_BASIC_QOS_OK_METHOD:
-    case AMQP_BASIC_GET_OK_METHOD:
-    case AMQP_BASIC_GET_EMPTY_METHOD:
-    case AMQP_CONFIRM_SELECT_OK_METHOD:
-    case AMQP_QUEUE_BIND_OK_METHOD:
-      return true;
-    default:
-      return false;
-  }
-}
-
 /* An answer proves that the broker heard from us after the oldest unanswered request was sent, whichever it
  * answers. */
 static void answered(al_channel *channel) {
@@ -277,7 +259,7 @@ static void get_begin(al_channel *channel, const amqp_basic_get_ok_t *got) {
 /* Returns false if the method breaks the protocol. */
 static bool method_arrived(al_channel *channel, const amqp_method_t *method) {
   if (method->id == AMQP_CHANNEL_CLOSE_OK_METHOD && channel->state != AL_CHANNEL_CLOSING) return false;
-  if (is_answer(method->id)) answered(channel);
+  if (al_method_is_answer(method->id)) answered(channel);
   if (method->id == AMQP_CHANNEL_OPEN_OK_METHOD) channel->was_closed = false;
   if (method->id == AMQP_BASIC_CANCEL_METHOD) cancel_arrived(channel, method->decoded);
   switch (method->id) {

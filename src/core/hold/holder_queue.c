@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors */
-#include "core/hold/exclusive_queue.h"
+#include "core/hold/holder_queue.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors */
-#include "cli/admin/print.h"
+#include "cli/admin/columns.h"
 
 #include <jansson.h>
 #include <stdio.h>

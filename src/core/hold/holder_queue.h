@@ -19,7 +19,7 @@
  * declare, and opens it behind the delete: otherwise a holder that was robbed of its queue would delete the queue
  * that the next holder has declared under the same name, be refused, and take it away by that. A reader has no bolt
  * of its own. It declares the bolt of the door passively: if the bolt has a consumer, a writer has shut it. (`moves` in
- * exclusive_queue.c has the states.)
+ * holder_queue.c has the states.)
  *
  * Messages in the queue are told apart by their type. AL_TYPE_REVOKE asks for the claim back: it is noted, and
  * changes no state, because nobody takes a claim away from its holder. AL_TYPE_TOKEN wakes a caller that waits while
@@ -35,8 +35,8 @@
  * RabbitMQ lets a connection declare its own exclusive queue again. So only the session's table of names
  * (al_exclusive_find) keeps two callers on one connection apart. It also keeps a new claim from meeting a queue that is
  * still going away: a name stays in the table until its claim is GONE. */
-#ifndef AL_CORE_HOLD_EXCLUSIVE_QUEUE_H
-#define AL_CORE_HOLD_EXCLUSIVE_QUEUE_H
+#ifndef AL_CORE_HOLD_HOLDER_QUEUE_H
+#define AL_CORE_HOLD_HOLDER_QUEUE_H
 
 #include "core/hold/bell.h"
 #include "core/hold/undo.h"

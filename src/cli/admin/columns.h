@@ -2,8 +2,8 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * Prints a listing: as a table, as lines of JSON, or as the commands that close the connections of the holders. */
-#ifndef CLI_ADMIN_PRINT_H
-#define CLI_ADMIN_PRINT_H
+#ifndef CLI_ADMIN_COLUMNS_H
+#define CLI_ADMIN_COLUMNS_H
 
 #include <stdio.h>
 
