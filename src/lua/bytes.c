@@ -73,6 +73,9 @@ static al_port *check_port(lua_State *L) {
   return port;
 }
 
+/* The collector may abort a session between any two lines of Lua, also behind session:due(): then no connection is
+ * wanted any more. */
+
 /* session:attach("holder" [, seconds]): the connection is there, and its handshake may take so long; by default
  * the share of this node in the timeout. */
 static int session_attach(lua_State *L) {
@@ -80,6 +83,7 @@ static int session_attach(lua_State *L) {
   al_link *link = al_lua_check_link(L, session, 2);
   luaL_argcheck(L, !link->port, 2, "has a connection already");
   int64_t share = al_lua_time(L, 3, al_link_share(link));
+  if (al_link_is_lost(link)) return 0;
   al_port *port = al_bytes_port();
   if (port)
     al_connection_attach(link, port, session->now, al_deadline_after(session->now, share));
@@ -148,7 +152,7 @@ static int session_fail(lua_State *L) {
   al_code code = codes[luaL_checkoption(L, 3, "unreachable", names)];
   const char *why = luaL_checkstring(L, 4);
   AL_TURN(box->session);
-  if (!link->port) al_connection_fail(link, code, why);
+  if (!link->port && !al_link_is_lost(link)) al_connection_fail(link, code, why);
   return 0;
 }
 
