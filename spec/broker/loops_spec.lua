@@ -490,6 +490,22 @@ describe("a driver", function()
       end)
     end
   end)
+
+  it("that cannot start a coroutine, as nginx no timer, has a patient acquire try again, and not sleep", function()
+    local driver, failed, name = bare(), false, stage.mutex()
+    function driver.spawn(fn)
+      if failed then return loop.driver.spawn(fn) end
+      failed = true
+      return nil, "not now"
+    end
+    loop.run(function()
+      local session, common = require("amqplocks.drivers.loop").session(driver, { url = os.getenv "AMQP_URL" })
+      common.is_shared = true -- opened at its first use
+      local conn = require("amqplocks.connection").open(session, common)
+      assert.is_truthy(assert(conn:mutex(name):acquire { patient = true, timeout = 60 }):release())
+      assert.is_true(failed and conn:close())
+    end)
+  end)
 end)
 
 -- ---- in all loops at once -------------------------------------------------------------------------------------------

@@ -40,21 +40,23 @@ function loop.session(events, settings)
   local holder
   local streams = {}
 
+  -- Returns true if a connection could not be started: then times that were known before are outdated.
   local function mind()
     local _, at = session:wake()
-    local runs = false
+    local runs, has_failed = false, false
     for _, each in ipairs(streams) do
-      each:mind(at)
+      has_failed = each:mind(at) or has_failed
       runs = runs or each._runs
     end
     -- Without a connection nobody minds the session's timers: whoever waits looks for itself when to go on.
-    if is_served and not runs then room:call(true) end
+    if (is_served or has_failed) and not runs then room:call(true) end
     is_served = runs
     if session:op_changes() ~= changes then
       changes = session:op_changes()
       room:call()
     end
     tell_soon(events.spawn, session, known)
+    return has_failed
   end
 
   holder = stream.new(events, session, "holder", settings, mind)
@@ -71,8 +73,7 @@ function loop.session(events, settings)
     check = check,
     wait = function(operation, seconds)
       local left = session:pump(operation)
-      mind()
-      if operation:done() then return end
+      if mind() or operation:done() then return end
       room:wait(operation, left, seconds)
       session:pump(operation)
       mind()

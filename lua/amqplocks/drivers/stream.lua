@@ -240,13 +240,15 @@ end
 
 --- Call it whenever the session may have changed. It starts the connection if it is due, wakes the writer if there are
 -- bytes to send, and lets it pump the session at the time `at`. `at` is absolute: a time from now would be smaller at
--- each call, and the two streams of a session would wake each other for ever.
+-- each call, and the two streams of a session would wake each other for ever. Returns true if the connection could not
+-- be started.
 function stream:mind(at)
   if self._runs then
     local is_early = at and self._wakes_at and at < self._wakes_at
     if is_early or self._session:is_unsent(self._role) or not is_up(self) then self._unsent:signal() end
   elseif self._session:due(self._role) then
     start(self)
+    return not self._runs
   end
 end
 
