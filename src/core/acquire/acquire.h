@@ -7,7 +7,7 @@
  *
  *     ┌─ bold: without a search ────────────┐
  *     │                                     v
- *   search ──> searching ──┬─ free ──> claiming ──> (the kind's own steps) ──> drawing_token ──> handing_over ──> done: a lock
+ *   search ──> searching ──┬─ free ──> claiming ──> (the kind's own steps) ──> drawing_token ─> handing_over ─> done
  *     ^  ^  ^              │               │ the race is lost, or what was claimed is gone
  *     │  │  └─ skewing <───│───────────────┘ at most max_attempts times; then as if nothing were free
  *     │  └──── joining <───┤ the bell's first answer is awaited, as nobody could ring before

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The fencer: two more connections of a session, for fencing tokens. A fencing token is a number that is larger for
- * each later holder of a lock. A fence is the queue that such numbers are drawn from (queue/fence_draw.h).
+ * The fence links: two more connections of a session, for fencing tokens. A fencing token is a number that is larger
+ * for each later holder of a lock. A fence is the queue that such numbers are drawn from (queue/fence_draw.h).
  *
  *   fence   draws numbers. It never publishes, and no lock is ever held on it: while a fence has no leader, the
  *           broker may answer a draw by ending the whole connection. It is opened when first needed, and closed when
@@ -38,8 +38,8 @@ int64_t al_fence_links_wake(const al_fence_links *links);
 /* If one of the links went down for a reason that may pass, it is forgotten: another connection may be wanted. */
 void al_fence_links_renew(al_link *link);
 
-/* The largest number that was drawn from this fence, on any connection of the fence links; 0 if none was, or if many other
- * fences were used since. */
+/* The largest number that was drawn from this fence, on any connection; 0 if none was, or if many other fences were used
+ * since. */
 int64_t al_fence_links_seen(const al_fence_links *links, const char *fence);
 /* A number was drawn. */
 void al_fence_links_see(al_fence_links *links, const char *fence, int64_t number);
