@@ -11,6 +11,7 @@ local process = require "spec.support.process"
 local server = require "spec.support.servers.server"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
+local free_port = require "spec.support.servers.server".free_port
 local values = require "spec.support.programs.values"
 
 local ADMIN = command.DIRECTORY .. "/amqp-lock-admin"
@@ -35,8 +36,10 @@ local function the_node()
   local node = broker.suite
   if not is_managed then
     is_managed = true
+    local port = free_port() -- that of the node's beginning may be another node's by now
+    node.api = node.api:gsub(":%d+/", (":%d/"):format(port))
     run_plugins("rabbitmq_management", STATISTICS:format(200) .. ("ok = application:set_env(rabbitmq_management, "
-      .. 'tcp_config, [{ip, "127.0.0.1"}, {port, %s}], [{persistent, true}]), '):format(node.api:match ":(%d+)/"))
+      .. 'tcp_config, [{ip, "127.0.0.1"}, {port, %d}], [{persistent, true}]), '):format(port))
   end
   return node
 end
@@ -205,7 +208,7 @@ describe("amqp-lock-admin top", function()
   managed_it("ends when its output cannot be written, and says so", function()
     for _, option in ipairs { "", "--once" } do
       local told = command.ends({ program = "/bin/sh" }, 0, "-c", '{ "$@" ' .. option
-        .. ' >/dev/full; echo "status $?"; } 2>&1 | cat', "sh", ADMIN, "top", "--api", the_node().api)
+        .. ' >/dev/full; echo "status $?"; } 2>&1 | cat', "sh", "timeout", "120", ADMIN, "top", "--api", the_node().api)
       assert.matches("^amqp%-lock%-admin: cannot write the output[^\n]*\nstatus 70\n$", told)
     end
   end)
