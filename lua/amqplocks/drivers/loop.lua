@@ -48,9 +48,9 @@ function loop.session(events, settings)
       has_failed = each:mind(at) or has_failed
       runs = runs or each._runs
     end
-    -- Without a connection nobody minds the session's timers: whoever waits looks for itself when to go on.
-    if (is_served or has_failed) and not runs then room:call(true) end
+    local is_left = (is_served or has_failed) and not runs
     is_served = runs
+    if is_left then room:call(true) end -- no connection minds the session's timers: each waiter looks when to go on
     if session:op_changes() ~= changes then
       changes = session:op_changes()
       room:call()
