@@ -552,6 +552,8 @@ typedef enum al_lock_kind {
 
 /* Returns "slot", "mutex", "permit", "read", "write" or "fast_mutex"; NULL: there is no such kind. */
 const char *al_kind_name(int kind);
+/* Returns the kind of this name; -1: there is no such kind. */
+int al_kind_named(const char *name);
 
 /* For programs that hold several locks at once. Two programs never wait for each other if both take their locks in the
  * same order. amqp-lock and the Lua module take them in the order of (al_session_cluster(), the virtual host, this text),

@@ -115,10 +115,8 @@ static int lock_permit(lua_State *L) {
 /* core.lock_order(kind, name) -> the text by which locks are ordered (al_lock_order) */
 static int lock_order(lua_State *L) {
   char out[AL_NAME_SIZE];
-  const char *word = luaL_checkstring(L, 1), *name;
-  int kind = 0;
-  while ((name = al_kind_name(kind)) != NULL && strcmp(name, word) != 0) kind++;
-  luaL_argcheck(L, name, 1, "there is no such kind of lock");
+  int kind = al_kind_named(luaL_checkstring(L, 1));
+  luaL_argcheck(L, kind >= 0, 1, "there is no such kind of lock");
   al_lock_order((al_lock_kind)kind, luaL_checkstring(L, 2), out);
   lua_pushstring(L, out);
   return 1;

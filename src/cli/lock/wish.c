@@ -10,9 +10,8 @@
 #define KINDS "slot, mutex, permit, read, write or fast_mutex"
 
 static al_lock_kind kind_of(const char *word) {
-  const char *name;
-  for (int kind = 0; (name = al_kind_name(kind)) != NULL; kind++)
-    if (strcmp(name, word) == 0) return (al_lock_kind)kind;
+  int kind = al_kind_named(word);
+  if (kind >= 0) return (al_lock_kind)kind;
   cli_usage_error("option --all: \"%s\" is no kind of lock; there are " KINDS, word);
 }
 

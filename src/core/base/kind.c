@@ -3,6 +3,7 @@
 #include "core/base/kind.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "core/base/name.h"
 
@@ -19,6 +20,12 @@ static const struct {
 const char *al_kind_name(int kind) {
   bool is_one = kind >= 0 && kind < (int)(sizeof kinds / sizeof *kinds);
   return is_one ? kinds[kind].name : NULL;
+}
+
+int al_kind_named(const char *name) {
+  int kind = (int)(sizeof kinds / sizeof *kinds) - 1;
+  while (kind >= 0 && strcmp(kinds[kind].name, name) != 0) kind--;
+  return kind;
 }
 
 const char *al_kind_words(char out[AL_LOCK_WORDS], al_lock_kind kind, int slot, const char *name) {
