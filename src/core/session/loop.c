@@ -17,10 +17,7 @@
 
 static void session_free(al_session *session);
 
-static void tell_time(void *watcher) {
-  al_session *session = watcher;
-  if (session->clock) al_session_set_now(session, session->clock(session));
-}
+static void tell_time(void *watcher) { al_session_look_at_clock(watcher); }
 
 static void holder_changed(void *watcher, al_link *holder, al_link_change change) {
   al_session *session = watcher;

@@ -219,10 +219,7 @@ static void give_up_channel(al_prober *prober) {
 
 /* ---- the connection --------------------------------------------------------------------------------------------- */
 
-static void tell_time(void *watcher) {
-  al_session *session = ((al_prober *)watcher)->session;
-  if (session->clock) al_session_set_now(session, session->clock(session));
-}
+static void tell_time(void *watcher) { al_session_look_at_clock(((al_prober *)watcher)->session); }
 
 static void link_changed(void *watcher, al_link *link, al_link_change change) {
   al_prober *prober = watcher;
@@ -261,13 +258,11 @@ void al_prober_free(al_prober *prober) {
 }
 
 void al_prober_pump(al_prober *prober, int64_t now) {
-  al_session_set_now(prober->session, now);
   al_connection_pump(&prober->link, now);
   if (is_unanswered(prober)) give_up_channel(prober);
   al_fence_links_pump(&prober->fence_links, now);
 }
 
 int64_t al_prober_wake(const al_prober *prober) {
-  int64_t link = al_connection_wake(&prober->link), fences = al_fence_links_wake(&prober->fence_links);
-  return link < fences ? link : fences;
+  return al_earlier(al_connection_wake(&prober->link), al_fence_links_wake(&prober->fence_links));
 }

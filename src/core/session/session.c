@@ -61,6 +61,10 @@ void al_session_set_now(al_session *session, int64_t now) {
   al_fence_links_set_now(session->fence_links, now);
 }
 
+void al_session_look_at_clock(al_session *session) {
+  if (session->clock) al_session_set_now(session, session->clock(session));
+}
+
 void al_session_set_time(al_session *session, int64_t now, double wall_now) {
   al_session_set_now(session, now);
   session->wall = wall_now - (double)now / (double)AL_SECOND;

@@ -85,6 +85,8 @@ void al_session_flush(al_session *session);
 
 /* Sets the time of the session and of its links, during a pump (loop.h). */
 void al_session_set_now(al_session *session, int64_t now);
+/* The same, by the session's clock, if it has one. */
+void al_session_look_at_clock(al_session *session);
 
 /* Sets the time outside a pump, for operations that begin now. */
 void al_session_set_time(al_session *session, int64_t now, double wall_now);
