@@ -63,10 +63,12 @@ function single.nack(self)
   return self
 end
 
---- Leaves the line and gives the token back, in one write.
+--- Leaves the line and gives the token back, in one write. The queue has both when this returns: cancel-ok comes before
+-- the nack is dealt with.
 function single.release(self)
   single.nack(single.cancel(self))
   assert(self.channel:await("basic.cancel-ok"))
+  scene.barrier(self.channel, self.queue)
 end
 
 --- How many tokens are ready, and how many consumers there are.

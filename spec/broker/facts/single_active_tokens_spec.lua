@@ -61,7 +61,6 @@ it("whether a lock is free is known at qos-ok, if asked for after consume-ok: th
       single.cancel(second)
       assert.equal("basic.cancel-ok", assert(other:next()).method)
       release(holder)
-      scene.barrier(one, queue)  -- the token is back
     end
   end)
 
