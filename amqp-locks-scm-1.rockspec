@@ -43,7 +43,7 @@ build = {
         "src/core/admin/slot_count.c",
         "src/core/admin/slot_plan.c",
         "src/core/base/backoff.c",
-        "src/core/base/code.c",
+        "src/core/base/code_name.c",
         "src/core/base/field.c",
         "src/core/base/ids.c",
         "src/core/base/kind.c",

@@ -69,7 +69,7 @@ describe("the module", function()
       cp -Rp Makefile LICENSE lua src "$1/tree" && cp -Rp spec/support "$1/tree/spec" && cp -Rp docs/man "$1/tree/docs"
       cp -Rp "$1/tree" "$1/bare"
       for built in "build/$2" build/lib build/cli; do [ ! -d $built ] || cp -Rp $built "$1/tree/build"; done
-      rm -f "$1"/tree/build/lib/*.pc && touch "$1/tree/src/core/base/code.c"]], "sh", place, LUA)
+      rm -f "$1"/tree/build/lib/*.pc && touch "$1/tree/src/core/base/code_name.c"]], "sh", place, LUA)
     process.write(place .. "/elsewhere/program.lua", PROGRAM)
     for _, tool in ipairs { "cc", "ar" } do
       write_program("/tools/" .. tool, ('echo "%s $*" >>%s\nexec %s "$@"\n'):format(tool, quote(place .. "/calls"),
@@ -118,7 +118,7 @@ describe("the module", function()
     assert.equal(2, linked)
     assert.matches("ar rcs build/lib/libamqplocks.a", calls, 1, true)
     process.shell("rm", place .. "/calls")
-    run("/tree", ("make -B LUA=%s build/%s/objects/core/base/code.o %s"):format(LUA, LUA, tools))
+    run("/tree", ("make -B LUA=%s build/%s/objects/core/base/code_name.o %s"):format(LUA, LUA, tools))
     assert.matches("%-O0 %-fstack%-protector%-strong [^\n]*%-D_FORTIFY_SOURCE=2 %-Wdate%-time [^\n]*%-c ",
       process.contents(place .. "/calls"))
   end)

@@ -70,7 +70,7 @@ describe("make release", function()
     { "a version that is not the source's", "AL_VERSION in src/amqplocks.h is 9.9.9",
       function() change("src/amqplocks.h", 's/\\(AL_VERSION "\\)[^"]*/\\19.9.9/') end },
     { "a rockspec that does not list the files that exist", "run make rockspec",
-      function() change("amqp-locks-scm-1.rockspec", "/core\\/base\\/code.c/d") end },
+      function() change("amqp-locks-scm-1.rockspec", "/core\\/base\\/code_name.c/d") end },
     { "a release without a page", "RELEASE_URL=: ", function() end, "RELEASE_URL=" },
     { "a version that is none", "VERSION=1.0: ", function() end, "VERSION=1.0" },
   } do

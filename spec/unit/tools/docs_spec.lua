@@ -98,7 +98,7 @@ describe("the documents", function()
 
   it("have a section for each error code", function()
     local headings, missing, count = anchors(read "docs/troubleshooting.md"), {}, 0
-    for name in read("src/core/base/code.c"):gmatch '%[AL_[%u_]+%] = "([%l_]+)"' do
+    for name in read("src/core/base/code_name.c"):gmatch '%[AL_[%u_]+%] = "([%l_]+)"' do
       count = count + 1
       if name ~= "ok" and not headings[name] then table.insert(missing, name) end
     end

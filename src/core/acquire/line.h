@@ -3,7 +3,7 @@
  *
  * The line of waiters at a lock's doorbell (hold/bell.h: the queue whose messages, the tokens, wake waiters), as one
  * acquire sees it. It tells whether the acquire stands there, what it owes to the waiters before it, and what the
- * bell has told it since a search began.
+ * bell has told it since a search began. The order of waiters is the broker's: by priority, then as they joined.
  *
  * A bell that an administrator made is joined before the first search. Where waiters make the bell, an acquire joins
  * only when it found nothing free, or when somebody was known to wait lately. After it has joined, it searches once

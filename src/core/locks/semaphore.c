@@ -2,7 +2,8 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * The semaphore as its clients see it (docs/specification.md, 2.3). Steps 1 and 2, the search for a slot that exists
- * and is free, are in slot_search.h. Steps 3 and 4 are a claim (holder_queue.h), and a lost race (race.h). */
+ * and is free, are in slot_search.h. Steps 3 and 4 are a claim (hold/holder_queue.h), and a lost race
+ * (acquire/race.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,13 +74,7 @@ static void cancel(al_acquire *self) { al_slot_search_cancel(&((slot_acquire *)s
 
 static void look_free(al_acquire *self) { al_slot_search_free(&((slot_acquire *)self)->look); }
 
-/* The claim checks A[slot] behind its own declare: the slot may have been taken away since the search. */
-static al_exclusive *claim(al_acquire *self) {
-  char holder[AL_NAME_SIZE], slot[AL_NAME_SIZE];
-  al_name_holder(holder, self->resource->name, self->view.slot);
-  al_name_slot(slot, self->resource->name, self->view.slot);
-  return al_exclusive_begin(&self->op, &(al_exclusive_plan){.queue = holder, .beside = slot});
-}
+static al_exclusive *claim(al_acquire *self) { return al_slot_search_claim(&((slot_acquire *)self)->look); }
 
 static void missed(al_acquire *self) {
   al_slot_search_deprioritise(&((slot_acquire *)self)->look, self->view.slot);

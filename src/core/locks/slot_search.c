@@ -56,6 +56,14 @@ static const al_exclusive *find_ours(const al_slot_search *search, int slot) {
 
 bool al_slot_search_may_claim(const al_slot_search *search) { return !find_ours(search, search->view->slot); }
 
+al_exclusive *al_slot_search_claim(const al_slot_search *search) {
+  const char *name = search->resource->name;
+  char holder[AL_NAME_SIZE], slot[AL_NAME_SIZE];
+  al_name_holder(holder, name, search->view->slot);
+  al_name_slot(slot, name, search->view->slot);
+  return al_exclusive_begin(search->op, &(al_exclusive_plan){.queue = holder, .beside = slot});
+}
+
 static bool may_begin(const void *context, int slot) {
   const al_slot_search *search = context;
   return slot <= search->range->most && !find_ours(search, slot);

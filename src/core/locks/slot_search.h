@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The search for a slot of a semaphore that exists and is free: docs/specification.md, 2.3. Slot i exists if
- * the queue A[i] (N-i-A) exists; it is held if the queue B[i] (N-i-B) exists. The slots in a row from 1 are the
- * semaphore: the first one that is absent ends the row.
+ * The search for a slot of a semaphore that exists and is free, and its claim: docs/specification.md, 2.3. Slot i
+ * exists if the queue A[i] (N-i-A) exists; it is held if the queue B[i] (N-i-B) exists. The slots in a row from 1 are
+ * the semaphore: the first one that is absent ends the row.
  *
  * The search asks for A and B of many slots at once. Such a batch is called a window, and takes one round trip. The
  * windows go from where the strategy begins to the end of the row, and then from the first slot up to there, until
@@ -50,6 +50,10 @@ void al_slot_search_begin(al_slot_search *search, al_op *op, const al_resource *
 
 /* True if this session does not hold, claim or undo the slot that was found. */
 bool al_slot_search_may_claim(const al_slot_search *search);
+
+/* Begins the claim of the slot that was found (al_exclusive_begin). An administrator may have resized the semaphore
+ * since the search: so the claim asks whether the slot still exists, behind its own declare. */
+al_exclusive *al_slot_search_claim(const al_slot_search *search);
 
 /* This session holds the slot that was found. */
 void al_slot_search_note_won(const al_slot_search *search);
