@@ -172,8 +172,9 @@ local function specs(loop)
     local close = closable(loop, function()
       amqplocks.connect(("amqp://127.0.0.1:%d"):format(port), { driver = loop.option, timeout = 600 })
     end)
-    loop.sleep(0.05)
-    peer:run "guest = assert(server:accept())"
+    peer:begin "guest = assert(server:accept())"
+    loop.until_true(function() return peer:finished() end) -- the loop must run for that
+    peer:finish()
     close()
     peer:begin "guest:settimeout(10) local why repeat why = select(2, guest:receive(1)) until why return why"
     loop.until_true(function() return peer:finished() end)
