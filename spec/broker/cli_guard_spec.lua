@@ -117,7 +117,7 @@ describe("the command of an amqp-lock that is killed", function()
 
   it("does not keep a pipe open that it wrote to, while its guard ends the command", function()
     local name = gate.name()
-    local line = "echo job $$; exec >/dev/null 2>&1; trap \"\" TERM; while :; do sleep 600; done"
+    local line = "trap \"\" TERM; echo job $$; exec >/dev/null 2>&1; while :; do sleep 600; done"
     local one, jobs = start({ program = "sh" }, 1, "-c",
       ("%s/amqp-lock --heartbeat 600 --grace 600 %s -c '%s' | { cat; echo end of the pipe; }"):format(
         command.DIRECTORY, name, line))
