@@ -98,7 +98,7 @@ al_bell *al_bell_new(al_op *op, const char *queue, int priority, bool makes) {
   bell->op = op;
   bell->makes = bell->rings = makes;
   snprintf(bell->queue, sizeof bell->queue, "%s", queue);
-  al_consumer_init(&bell->consumer, &kind, op->session, bell, bell->queue, priority);
+  al_consumer_init(&bell->consumer, &kind, op->session, &op->session->holder, bell, bell->queue, priority);
   return bell;
 }
 

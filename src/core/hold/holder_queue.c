@@ -288,7 +288,7 @@ static void exclusive_event(void *owner, al_channel *channel, const al_event *ev
       break;
     case AL_EVENT_DOWN:
       own->channel = NULL;
-      al_claim_lose(&own->claim, own->claim.session->holder.why);
+      al_claim_lose(&own->claim, own->claim.link->why);
       al_claim_enter(&own->claim, AL_CLAIM_GONE);
       break;
   }
@@ -385,7 +385,7 @@ static void plan_bolt(al_exclusive *own, const al_exclusive_plan *plan) {
 static al_exclusive *exclusive_new(al_session *session, const al_exclusive_plan *plan) {
   al_exclusive *own = calloc(1, sizeof *own);
   if (!own) return NULL;
-  al_claim_init(&own->claim, &exclusive_kind, session, plan->queue);
+  al_claim_init(&own->claim, &exclusive_kind, session, &session->holder, plan->queue);
   al_check_init(&own->check, &own->claim, check_answered);
   if (plan->ticket) memcpy(own->claim.ticket, plan->ticket, sizeof own->claim.ticket);
   if (plan->beside) snprintf(own->beside, sizeof own->beside, "%s", plan->beside);

@@ -120,15 +120,15 @@ static al_code why_not(const al_lock *lock) {
 /* What it reads without the turn is atomic. So it costs no more than reading the clock. */
 al_code al_lock_held(const al_lock *lock, int64_t now) {
   if (al_session_forked(lock->session)) return AL_FORKED;
-  bool is_certain = !lock->released && lock->claim->state == AL_CLAIM_HELD &&
-                    now < al_link_certain_until(&lock->session->holder);
+  bool is_certain =
+      !lock->released && lock->claim->state == AL_CLAIM_HELD && now < al_claim_certain_until(lock->claim);
   return is_certain ? AL_OK : why_not(lock);
 }
 
 int64_t al_lock_certain_until(const al_lock *lock) {
   if (al_session_forked(lock->session)) return 0;
   bool is_held = !lock->released && lock->claim->state == AL_CLAIM_HELD;
-  return is_held ? al_link_certain_until(&lock->session->holder) : 0;
+  return is_held ? al_claim_certain_until(lock->claim) : 0;
 }
 
 bool al_lock_was_lost(const al_lock *lock) {

@@ -28,10 +28,10 @@ static void go(al_consumer *consumer, al_consumer_state state) {
   consumer->state = state;
 }
 
-void al_consumer_init(al_consumer *consumer, const al_consumer_kind *kind, al_session *session, void *owner,
-                      const char *queue, int priority) {
-  *consumer =
-      (al_consumer){.kind = kind, .session = session, .owner = owner, .queue = queue, .priority = priority};
+void al_consumer_init(al_consumer *consumer, const al_consumer_kind *kind, al_session *session, al_link *link,
+                      void *owner, const char *queue, int priority) {
+  *consumer = (al_consumer){
+      .kind = kind, .session = session, .link = link, .owner = owner, .queue = queue, .priority = priority};
   consumer->waiting_since = (int64_t)(session->wall + (double)session->now / (double)AL_SECOND);
 }
 
@@ -202,7 +202,7 @@ static void consumer_event(void *owner, al_channel *channel, const al_event *eve
 
 bool al_consumer_subscribe(al_consumer *consumer) {
   if (consumer->state != AL_CONSUMER_OUT) return true;
-  consumer->channel = al_channel_take(&consumer->session->holder, consumer_event, consumer);
+  consumer->channel = al_channel_take(consumer->link, consumer_event, consumer);
   if (!consumer->channel) return false;
   al_channel_take_one(consumer->channel);
   if (consumer->kind->prepare) consumer->kind->prepare(consumer);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * A consumer subscribes to a queue and takes one message from it. It has a channel of its own, on the holder, and a
+ * A consumer subscribes to a queue and takes one message from it. It has a channel of its own and a
  * prefetch count of one. The broker serves consumers by priority, and within one priority in the order in which they
  * came.
  *
@@ -71,6 +71,7 @@ typedef struct al_consumer_kind {
 struct al_consumer {
   const al_consumer_kind *kind;
   al_session *session;
+  al_link *link;
   void *owner;
   const char *queue; /* the owner's text, which must stay valid */
   int priority;
@@ -85,11 +86,11 @@ struct al_consumer {
   bool returns;             /* al_consumer_return was called */
 };
 
-/* The consumer is then OUT. Its owner waits from now on. */
-void al_consumer_init(al_consumer *consumer, const al_consumer_kind *kind, al_session *session, void *owner,
-                      const char *queue, int priority);
+/* The consumer, on this link of the session, is then OUT. Its owner waits from now on. */
+void al_consumer_init(al_consumer *consumer, const al_consumer_kind *kind, al_session *session, al_link *link,
+                      void *owner, const char *queue, int priority);
 
-/* If the consumer is OUT, subscribes it to its queue. The holder must be open. Returns false, and the consumer stays
+/* If the consumer is OUT, subscribes it to its queue. The link must be open. Returns false, and the consumer stays
  * OUT, if there is no channel. */
 bool al_consumer_subscribe(al_consumer *consumer);
 

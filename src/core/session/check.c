@@ -22,7 +22,7 @@ void al_check_init(al_check *check, al_claim *claim, al_check_fn *answered) {
 }
 
 bool al_check_ask(al_check *check) {
-  if (!check->channel) check->channel = al_channel_take(&check->claim->session->holder, check_event, check);
+  if (!check->channel) check->channel = al_channel_take(check->claim->link, check_event, check);
   if (check->channel) al_channel_declare_passive(check->channel, check->claim->queue);
   return check->channel != NULL;
 }

@@ -9,9 +9,11 @@
 
 /* ---- for the kinds ---------------------------------------------------------------------------------------------- */
 
-void al_claim_init(al_claim *claim, const al_claim_kind *kind, al_session *session, const char *queue) {
+void al_claim_init(al_claim *claim, const al_claim_kind *kind, al_session *session, al_link *link,
+                   const char *queue) {
   claim->kind = kind;
   claim->session = session;
+  claim->link = link;
   claim->users = 1;
   snprintf(claim->queue, sizeof claim->queue, "%s", queue);
   al_session_ticket(session, claim->ticket);
@@ -39,7 +41,7 @@ void al_claim_enter(al_claim *claim, al_claim_state state) {
   static const char *const words[] = {"being claimed", "held", "being released", "being undone", "gone"};
   AL_TRACE(claim->session->holder.trace, "\"%s\" is %s", claim->queue, words[state]);
   al_move_check(claim->kind->moves, claim->state, state);
-  claim->session->holder.pulses += (state == AL_CLAIM_HELD) - (claim->state == AL_CLAIM_HELD);
+  claim->link->pulses += (state == AL_CLAIM_HELD) - (claim->state == AL_CLAIM_HELD);
   claim->state = state;
   if (state == AL_CLAIM_GONE || state == AL_CLAIM_UNDOING) claim->session->needs_cleanup = true;
   if (state != AL_CLAIM_GONE) return;
@@ -114,9 +116,7 @@ int al_claim_confirm(al_claim *claim) {
   return ++claim->asked;
 }
 
-bool al_claim_is_certain(const al_claim *claim) {
-  return claim->session->now < al_link_certain_until(&claim->session->holder);
-}
+int64_t al_claim_certain_until(const al_claim *claim) { return al_link_certain_until(claim->link); }
 
 void al_claim_use(al_claim *claim) { claim->users++; }
 
@@ -132,7 +132,7 @@ void al_claim_leave(al_claim *claim) {
 bool al_claim_confirm_for(al_op *op) {
   op->awaited = al_claim_confirm(op->claim);
   if (op->awaited == 0)
-    al_op_fail_channel(op, &op->session->holder, "no channel is left on the connection to ask for \"%s\"",
+    al_op_fail_channel(op, op->claim->link, "no channel is left on the connection to ask for \"%s\"",
                        op->claim->queue);
   return !op->done;
 }
@@ -141,7 +141,7 @@ bool al_claim_is_confirmed_for(const al_op *op) { return op->claim->confirmed >=
 
 bool al_claim_ascertain_for(al_op *op) {
   if (!al_claim_is_confirmed_for(op)) return false;
-  if (al_claim_is_certain(op->claim)) {
+  if (op->session->now < al_claim_certain_until(op->claim)) {
     al_op_answered(op);
     return true;
   }

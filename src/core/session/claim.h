@@ -43,6 +43,7 @@ typedef struct al_claim_kind {
 struct al_claim {
   const al_claim_kind *kind;
   al_session *session;
+  al_link *link;  /* the claim lives and dies with its connection */
   al_claim *next; /* in the session's list, while it is not GONE, or until it is freed */
   _Atomic al_claim_state state;
   char queue[AL_NAME_SIZE];    /* the queue that is claimed, or from which the permit comes */
@@ -77,8 +78,8 @@ void al_claim_undo(al_claim *claim, al_op *op);
  * the number returned, or the claim is no longer HELD. Returns 0 if there is no channel to ask on. */
 int al_claim_confirm(al_claim *claim);
 
-/* HELD: true if the claim is certain to be held now; see al_link_certain_until. */
-bool al_claim_is_certain(const al_claim *claim);
+/* Until when the claim, if it is HELD, is certain to be; see al_link_certain_until. */
+int64_t al_claim_certain_until(const al_claim *claim);
 
 /* Adds and drops a reference. al_claim_leave() does not release the claim. It accepts NULL. */
 void al_claim_use(al_claim *claim);
@@ -111,8 +112,9 @@ void al_claim_doubt_text(const al_op *op, int64_t time, char out[AL_MESSAGE_SIZE
 
 /* ---- for the kinds ---------------------------------------------------------------------------------------------- */
 
-/* Makes a claim that is CLAIMING, with one reference and a new ticket. It is in no list yet. */
-void al_claim_init(al_claim *claim, const al_claim_kind *kind, al_session *session, const char *queue);
+/* Makes a claim on this link of the session. It is CLAIMING, with one reference and a new ticket, and in no list yet. */
+void al_claim_init(al_claim *claim, const al_claim_kind *kind, al_session *session, al_link *link,
+                   const char *queue);
 void al_claim_list(al_claim *claim);
 
 void al_claim_enter(al_claim *claim, al_claim_state state);

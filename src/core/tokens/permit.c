@@ -110,7 +110,7 @@ static void permit_told(al_consumer *consumer, al_consumer_news news, const al_e
         lose(permit, event->text);
       break;
     case AL_CONSUMER_DOWN:
-      lose(permit, claim->session->holder.why);
+      lose(permit, claim->link->why);
       break;
   }
   al_claim_notify(claim);
@@ -230,16 +230,17 @@ al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source
     al_op_fail(op, AL_NO_MEMORY, "taking from \"%s\"", queue);
     return NULL;
   }
-  al_claim_init(&permit->claim, &kind, session, queue);
+  al_claim_init(&permit->claim, &kind, session, &session->holder, queue);
   al_check_init(&permit->check, &permit->claim, check_answered);
-  al_consumer_init(&permit->consumer, &permit_kind, session, permit, permit->claim.queue, priority);
+  al_consumer_init(&permit->consumer, &permit_kind, session, permit->claim.link, permit, permit->claim.queue,
+                   priority);
   permit->source = source;
   permit->counts_first = counts_first;
   if (!al_consumer_subscribe(&permit->consumer)) {
-    free(permit);
-    al_op_fail_channel(op, &session->holder,
+    al_op_fail_channel(op, permit->claim.link,
                        "all %d channels of the connection are in use; each permit takes one",
-                       session->holder.channel_max);
+                       permit->claim.link->channel_max);
+    free(permit);
     return NULL;
   }
   memcpy(permit->claim.ticket, permit->consumer.tag, sizeof permit->claim.ticket);
