@@ -59,7 +59,6 @@ build = {
         "src/core/hold/gather.c",
         "src/core/hold/holder_queue.c",
         "src/core/hold/lock.c",
-        "src/core/hold/origin.c",
         "src/core/hold/retry.c",
         "src/core/hold/stats.c",
         "src/core/hold/undo.c",

@@ -397,7 +397,7 @@ function Peer.new(settings)
   self.core_session = core.bytes(all)
   self.session = keeping(self, self.core_session)
   self.holder, self.prober = new_link(self, "holder"), new_link(self, "prober")
-  self.fence, self.maker = new_link(self, "fence"), new_link(self, "maker")
+  self.fence, self.maker, self.quorum = new_link(self, "fence"), new_link(self, "maker"), new_link(self, "quorum")
   self:tick()
   return self
 end

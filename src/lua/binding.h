@@ -52,8 +52,8 @@ bool al_lua_is_settled(lua_State *L, int index, const al_session *session, al_lu
 void al_lua_open_session(lua_State *L);
 
 /* session.c, for the kinds of sessions: pushes a session made by `make` from the table at index 1. NULL: pushes nil, message,
- * code. al_lua_refuse_url() pushes these for a URL. al_lua_check_link() takes "holder", "prober", "fence"
- * or "maker". */
+ * code. al_lua_refuse_url() pushes these for a URL. al_lua_check_link() takes "holder", "prober", "fence",
+ * "maker" or "quorum". */
 typedef al_session *al_lua_make_session(const al_settings *settings, int seed);
 al_lua_session *al_lua_new_session(lua_State *L, al_lua_transport transport, al_lua_make_session *make);
 int al_lua_refuse_url(lua_State *L, const char *why);

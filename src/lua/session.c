@@ -262,7 +262,7 @@ static int session_name(lua_State *L) {
 
 /* session:state("holder") -> "idle" … "down", wanted (boolean) */
 al_link *al_lua_check_link(lua_State *L, al_session *session, int index) {
-  static const char *const names[] = {"holder", "prober", "fence", "maker", NULL};
+  static const char *const names[] = {"holder", "prober", "fence", "maker", "quorum", NULL};
   al_link *links[AL_LINKS];
   al_session_links(session, links);
   return links[luaL_checkoption(L, index, NULL, names)];

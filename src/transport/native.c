@@ -421,7 +421,8 @@ int al_native_pollfd(al_session *session) {
 int64_t al_native_timeout(al_session *session) {
   if (al_session_forked(session)) return AL_NEVER;
   AL_TURN(session);
-  if (session->transport->keeper.runs || session->holder.pulses == 0) return AL_NEVER;
+  bool holds = session->holder.pulses > 0 || session->quorum.pulses > 0;
+  if (session->transport->keeper.runs || !holds) return AL_NEVER;
   int64_t left = al_session_wake(session) - session->now;
   return left > 0 ? left : 0;
 }

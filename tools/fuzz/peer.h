@@ -9,7 +9,7 @@
 
 #include "wire.h"
 
-#define PEER_CONNECTIONS 8
+#define PEER_CONNECTIONS 10
 #define PEER_FRAME_MAX 8192
 
 typedef struct peer_message {

@@ -39,7 +39,8 @@
 #define LATE INT64_C(2000000000000000000) /* a time of this clock, which ends at 9.2e18 */
 #define SESSIONS 2
 #define LINKS (SESSIONS * AL_LINKS) /* programs choose from the first of them: see link_of() */
-#define LINKS_CHOSEN 5
+#define LINKS_CHOSEN 6
+#define LINKS_WITHOUT_QUORUM 5
 #define LINKS_WITHOUT_FENCES 3
 #define NAMES 3
 #define OPS 12
@@ -67,7 +68,7 @@ typedef struct world {
   al_lock *locks[LOCKS];
   size_t next_op, next_lock;
   int answers_left;
-  unsigned links;     /* from which a program can choose: programs from before fences had three */
+  unsigned links;     /* from which a program can choose: older programs have fewer */
   bool is_raw[LINKS]; /* bytes arrived that may not be frames */
   bool holds_back;    /* the broker's bytes do not arrive */
   bool refuses;       /* no connection can be opened */
@@ -87,10 +88,10 @@ static int64_t pick(const int64_t *values, size_t count, unsigned index) { retur
 
 /* ---- links ------------------------------------------------------------------------------------------------------- */
 
-/* Holder and prober of the first session, holder of the second; fence and maker of the first; the others. */
+/* Holder and prober of the first session, holder of the second; fence, maker and quorum of the first; the others. */
 static const struct {
   int session, link;
-} places[LINKS] = {{0, 0}, {0, 1}, {1, 0}, {0, 2}, {0, 3}, {1, 1}, {1, 2}, {1, 3}};
+} places[LINKS] = {{0, 0}, {0, 1}, {1, 0}, {0, 2}, {0, 3}, {0, 4}, {1, 1}, {1, 2}, {1, 3}, {1, 4}};
 
 static al_link *link_of(world *w, int index) {
   al_session *session = w->sessions[places[index].session];
@@ -100,8 +101,10 @@ static al_link *link_of(world *w, int index) {
   return links[places[index].link];
 }
 
-static int holder_index(const world *w, const al_session *session) {
-  return session == w->sessions[0] ? 0 : 2;
+static int holder_index(world *w, const al_lock *lock) {
+  int index = 0;
+  while (index < LINKS - 1 && link_of(w, index) != lock->claim->link) index++;
+  return index;
 }
 
 static bool connect(world *w, int index) {
@@ -177,7 +180,7 @@ static int channel_of(const al_lock *lock) {
 }
 
 static void check_lock(world *w, al_lock *lock) {
-  int index = holder_index(w, lock->session);
+  int index = holder_index(w, lock);
   al_code held = al_lock_held(lock, w->now);
   bool is_settled = !w->holds_back && w->broker.connections[index].out.length == 0;
   CHECK(held == AL_OK || held == AL_SUSPECT || held == AL_LOST || held == AL_NOT_HELD, "held() says %d",
@@ -203,7 +206,8 @@ static void check_session(world *w, al_session *session) {
   int held = 0;
   if (!session) return;
   for (const al_claim *c = session->claims; c; c = c->next) held += c->state == AL_CLAIM_HELD;
-  CHECK(held == session->holder.pulses, "%d claims held, counted %d", held, session->holder.pulses);
+  int counted = session->holder.pulses + session->quorum.pulses;
+  CHECK(held == counted, "%d claims held, counted %d", held, counted);
   for (const al_op *op = session->ops; op; op = op->next) {
     int owed = 0;
     for (const al_claim *c = session->claims; c; c = c->next) owed += c->owed_by == op->number;
@@ -581,10 +585,10 @@ static void note_victim(world *w, const wire_method *method, int index, int chan
   bool closes = WIRE_ID(method->class_id, method->id) == WIRE_CHANNEL_CLOSE,
        cancels = WIRE_ID(method->class_id, method->id) == WIRE_CANCEL;
   w->closing = 0;
-  if (w->is_raw[index] || (index != 0 && index != 2) || w->broker.connections[index].out.length > 0) return;
+  if (w->is_raw[index] || w->broker.connections[index].out.length > 0) return;
   for (int i = 0; i < LOCKS; i++) {
     const al_lock *lock = w->locks[i];
-    if (!lock || holder_index(w, lock->session) != index || channel_of(lock) != channel) continue;
+    if (!lock || holder_index(w, lock) != index || channel_of(lock) != channel) continue;
     const char *ticket = al_lock_ticket(lock);
     if (closes) w->closing = i + 1;
     if (cancels && tag.length == strlen(ticket) && memcmp(tag.bytes, ticket, tag.length) == 0)
@@ -954,7 +958,7 @@ static void begin(world *w) {
                                     .silent = c >> 5 & 1,
                                     .most = c >> 6 == 3,
                                     .fenced = d >> 7};
-  w->links = d >> 7 ? LINKS_CHOSEN : LINKS_WITHOUT_FENCES;
+  w->links = d >> 6 == 3 ? LINKS_CHOSEN : d >> 7 ? LINKS_WITHOUT_QUORUM : LINKS_WITHOUT_FENCES;
   w->sessions[0] = new_session(b, d);
   if (a & 2) w->sessions[1] = new_session(b, d + 1);
   w->heartbeat = w->sessions[0]->settings.heartbeat * AL_SECOND;

@@ -23,8 +23,8 @@ local function tell_soon(spawn, session, known)
   spawn(function() news.tell(driver) end)
 end
 
--- The roles of a session's connections beside the holder's. They never carry a lock.
-local OTHERS = { "prober", "fence", "maker" }
+-- The roles of a session's connections. Locks are held on the first two.
+local ROLES = { "holder", "quorum", "prober", "fence", "maker" }
 
 --- Returns a session over `settings`, and the driver that waits for its operations; or nil, message, code.
 function loop.session(events, settings)
@@ -37,7 +37,6 @@ function loop.session(events, settings)
   local known = setmetatable({}, { __mode = "v" })
   local room = waiting.new(events)
   local changes, is_served = 0, false
-  local holder
   local streams = {}
 
   -- Returns true if a connection could not be started: then times that were known before are outdated.
@@ -59,9 +58,7 @@ function loop.session(events, settings)
     return has_failed
   end
 
-  holder = stream.new(events, session, "holder", settings, mind)
-  streams[1] = holder
-  for _, role in ipairs(OTHERS) do table.insert(streams, stream.new(events, session, role, settings, mind)) end
+  for i, role in ipairs(ROLES) do streams[i] = stream.new(events, session, role, settings, mind) end
 
   -- The collector calls this. It may already have collected the session.
   local function forget()
@@ -82,7 +79,7 @@ function loop.session(events, settings)
     minder = setmetatable({}, { __close = function() pcall(mind) end }),
     drain = function()
       mind()
-      holder:drain()
+      for i = 1, 2 do streams[i]:drain() end
     end,
     forget = function(operation) room:forget(operation) end,
     news = function() return session:news() end,

@@ -8,7 +8,7 @@ local urls = require "amqplocks.urls"
 
 local native = {}
 
-local ROLES = { "holder", "prober", "fence", "maker" } -- of the connections of a session
+local ROLES = { "holder", "prober", "fence", "maker", "quorum" } -- of the connections of a session
 
 --- Returns a session over `settings`, and the driver that waits for its operations; or nil, message, code.
 function native.session(settings)

@@ -245,19 +245,11 @@ local function usable(self, frame)
   return queue
 end
 
--- The marks are messages in the queue NAME.semaphore-count, one for each permit that an administrator made. A client
--- that has read their number knows that the library made the permits.
-local function news_of_marks(self, queue)
-  if self.connection.marks or not queue.name:find("%.semaphore%-count$") then return nil end
-  self.connection.marks = {}
-  return self.connection.marks
-end
-
 local function declared(self, queue, frame)
   queue:used()
   if frame.no_wait then return end
   reply(self, { method = "queue.declare-ok", queue = queue.name, message_count = #queue.messages,
-    consumer_count = #queue.consumers }, news_of_marks(self, queue))
+    consumer_count = #queue.consumers })
   self.broker:tell("asked", queue, self)
 end
 
@@ -385,6 +377,16 @@ local function begin(consumer)
   consumer.queue:serve()
 end
 
+-- If a quorum queue has no majority, a consume or a cancel there costs the connection, with every lock on it.
+local function mind_other_locks(self, queue)
+  if queue.arguments["x-queue-type"] ~= "quorum" then return end
+  for name, other in pairs(self.broker.queues) do
+    if other.owner == self.connection and name:find "^beside%-" then
+      error("a consumer of a quorum queue risks other locks", 0)
+    end
+  end
+end
+
 METHODS["basic.consume"] = function (self, frame)
   if self.broker.denies then return refuse(self, frame, "denied") end
   local queue = self.connection:sees(frame.queue)
@@ -399,21 +401,11 @@ METHODS["basic.consume"] = function (self, frame)
   if not queue:admits(frame.exclusive) then return refuse(self, frame, "alone") end
   local consumer = { tag = tag, channel = self, queue = queue, no_ack = frame.no_ack,
     prefetch = self.prefetch, priority = priority, is_alone = frame.exclusive }
+  mind_other_locks(self, queue)
   table.insert(self.consumers, consumer)
   queue:consume(consumer)
   if frame.no_wait then consumer.is_told, consumer.known_at = true, -math.huge end -- without consume-ok
   self.world:after(self.broker:lag(self.broker.laws.consume_ok), begin, consumer)
-end
-
--- Whether this cancel may cost a lock: a client cancels the consumer of a permit of a quorum queue on a connection that
--- has another lock, and knows that the library made the queue. If the queue had no majority, the lock would be lost.
-local function costs_a_lock(self, consumer, frame)
-  local marks = self.connection.marks
-  local knows = marks and marks.known_at and marks.known_at < frame.sent_at
-  if not knows or consumer.queue.arguments["x-queue-type"] ~= "quorum" then return false end
-  for name, queue in pairs(self.broker.queues) do
-    if queue.owner == self.connection and name:find "^beside%-" then return true end
-  end
 end
 
 -- RabbitMQ 3.10 crashes if a cancel overtakes consume-ok, and closes the connection. In RabbitMQ that depends on
@@ -426,7 +418,6 @@ METHODS["basic.cancel"] = function (self, frame)
     return
   end
   if consumer then
-    if costs_a_lock(self, consumer, frame) then error("a cancel at a quorum queue risks other locks", 0) end
     table.remove(self.consumers, at)
     consumer.queue:cancel(consumer)
     consumer.quits_at = not frame.no_wait and frame.sent_at -- it has no unacknowledged message yet

@@ -393,7 +393,7 @@ troubles["lost holder"] = function (self)
   for _, belief in ipairs(self.watch:locks_of(process)) do
     self.watch:robbed(process, belief.lock, Wire.longest(self.pace))
   end
-  process:lose("holder")
+  process:lose(process:holding())
 end
 
 -- An operator deletes the queue of a lock, unless the queue belongs to another holder by now.
@@ -501,7 +501,7 @@ end
 
 local function strike(self, process, choice, how, ...)
   local which = self.random:pick(choice)
-  if which ~= "prober" then process:strike(how, "holder", ...) end
+  if which ~= "prober" then process:strike(how, process:holding(), ...) end
   if which ~= "holder" then process:strike(how, "prober", ...) end
 end
 

@@ -16,7 +16,7 @@ local Peer = require "spec.support.peer"
 local Process = {}
 Process.__index = Process
 
-local ROLES = { "holder", "prober", "fence", "maker" }
+local ROLES = { "holder", "prober", "fence", "maker", "quorum" }
 
 --- `settings`: those of the peer; pace, of its connections; shared.
 function Process.new(broker, name, settings)
@@ -154,13 +154,14 @@ end
 local function tick(self, began)
   local now, peer = self.world.now, self.peer
   peer.now = began or now
-  local next_at, holder, prober, fence, maker = self.core:tick(peer.now, peer:wall(), now)
+  local next_at, holder, prober, fence, maker, quorum = self.core:tick(peer.now, peer:wall(), now)
   peer.now = now
   if self.is_stopped then return end
   move(self, "holder", holder)
   move(self, "prober", prober)
   move(self, "fence", fence)
   move(self, "maker", maker)
+  move(self, "quorum", quorum)
   wake_in(self, next_at - now)
 end
 
@@ -252,6 +253,11 @@ function Process:continue()
   self:turn()
 end
 
+--- The role of the connection on which the process holds what the story is about.
+function Process:holding() return self.sockets.quorum and "quorum" or "holder" end
+
+function Process:holder() return self.sockets[self:holding()] end
+
 --- A connection is reset: both ends are notified.
 function Process:lose(role)
   local socket = self.sockets[role]
@@ -281,12 +287,12 @@ function Process:strike(how, role, direction, seconds)
 end
 
 function Process:both_sockets()
-  return self.sockets.holder, self.sockets.prober
+  return self:holder(), self.sockets.prober
 end
 
 --- The broker's side of the holder's connection, if there is one.
 function Process:connection()
-  local socket = self.sockets.holder
+  local socket = self:holder()
   return socket and socket.connection
 end
 

@@ -193,7 +193,7 @@ add({ kind = "mutex", what = "a mutex with numbers", prefix = "mutex fenced", fe
 local TOKENS = { kind = "tokens", what = "three permits", prefix = "tokens", is_rung = true }
 add(TOKENS, {
   "", "shared", "death", "lost", "restart", "cut", "late", "long", "stall", "again", "stopped", "destroy",
-  { "beside", "of a quorum queue, beside another lock on the same connection", queue_types = { "quorum" },
+  { "beside", "of a quorum queue, beside another lock of the same session", queue_types = { "quorum" },
     beside = true },
   { "line", fair = false, paces = false },
   { "resize", mends = true },
@@ -212,7 +212,7 @@ add(with(TOKENS, { what = "permits with numbers", prefix = "tokens fenced", fenc
   { "", hold = 0.1, idle = 0.1 },
   { "death", "while some are killed, stopped or cut off", heartbeat = 1, hold = 0.2, count = 40,
     troubles = { "death", "lost holder", "stopped", "cut off", "too long", "stranger" } },
-  { "beside", "beside another lock on the same connection", beside = true, hold = 0.1 },
+  { "beside", "beside another lock of the same session", beside = true, hold = 0.1 },
   { "restart", count = 3, hold = 0.2 },
   { "resize", hold = 0.2, count = 12, slots = 1, mends = true },
   { "destroy", slots = 1, hold = 0.1 },

@@ -99,7 +99,7 @@ end
 -- that the process has claimed and given up is not free for it until the time `looks_away`: the broker may not have
 -- heard of the claim yet.
 local function may_think_it_has(process, seat, since)
-  local socket = process.sockets.holder
+  local socket = process:holder()
   if not process.looks_away or not socket then return false end
   return seat.left_by == socket.connection or since < process.looks_away
 end
@@ -303,12 +303,12 @@ end
 -- its connection is not cut off.
 function Watch:doubts(process, news)
   self.doubtful[process] = { till = math.max(self.world.now, process:stalled_until()) + news + A_TURN,
-    holder = process.sockets.holder }
+    holder = process:holder() }
 end
 
 -- Whether the notice of a loss may never reach the process on the connection by which it got the lock.
 local function is_unheard(self, process)
-  local doubt, holder = self.doubtful[process], process.sockets.holder
+  local doubt, holder = self.doubtful[process], process:holder()
   return doubt and holder and doubt.holder == holder and holder.is_cut
 end
 

@@ -23,8 +23,7 @@ describe("the fencing token of a permit", function ()
 
   -- An acquire gets this message. Returns the operation, the consumer, and the delivery tag.
   local function takes(properties, redelivered, quorum, fenced)
-    local op = peer:token_semaphore("images",
-      { queue_type = quorum ~= false and "quorum" or nil, fenced = fenced }):acquire(60)
+    local op = scene.semaphore(peer, quorum ~= false or fenced, { fenced = fenced }):acquire(60)
     local taker = scene.consumes(peer)
     local message, delivery = scene.message(taker, properties, redelivered)
     peer.holder:send(message)

@@ -14,18 +14,24 @@ scene.NO_QUEUE = "NOT_FOUND - no queue 'images.semaphore' in vhost '/'"
 --- A peer whose prober nobody has connected, and nobody should ever want to.
 function scene.open(settings, limits)
   local peer = Peer.new(settings)
+  peer.limits = limits
   peer.holder:handshake(limits)
   return peer
 end
 
---- One of the session's token semaphores: has acquire().
-function scene.semaphore(peer, quorum)
-  return peer:token_semaphore("images", { queue_type = quorum and "quorum" or nil })
+--- One of the session's token semaphores: has acquire(). Its permits are held on the link `holder` of the peer: for a
+-- quorum semaphore, that is the link of quorum queues from now on.
+function scene.semaphore(peer, quorum, options)
+  local given = { queue_type = quorum and "quorum" or nil }
+  for key, value in pairs(options or {}) do given[key] = value end
+  if quorum then peer.holder = peer.quorum end
+  return peer:token_semaphore("images", given)
 end
 
---- The core consumes, on a channel that it may have to open. Returns { channel =, tag =, consume =, is_new = }.
+--- The core consumes, on a link and a channel that it may have to open. Returns { channel =, tag =, consume =, is_new = }.
 function scene.consumes(peer)
   local holder = peer.holder
+  if holder:due() then holder:handshake(peer.limits) end
   local opened = holder:next() == "channel.open" and holder:opened()
   if opened or holder:next() == "basic.qos" then -- once for each channel
     local qos = holder:expect("basic.qos", { prefetch_count = 1, global = false })

@@ -129,6 +129,23 @@ describe("a permit", function ()
     end)
   end)
 
+  it("of a quorum queue is held on a connection of its own: each of the two may go, with what it holds alone", function ()
+    for _, which in ipairs{ "holder", "quorum" } do
+      peer = require("spec.support.peer").open()
+      local links = { holder = peer.holder, quorum = peer.quorum }
+      local slot = peer:acquire "other"
+      assert.is_false(peer.quorum:wanted())
+      local op = scene.semaphore(peer, true):acquire(0)
+      local taker = scene.consumes(peer)
+      scene.deliver(peer, taker)
+      scene.welcome(peer, taker)
+      local permit = peer:result(op)
+      links[which]:down()
+      assert.same({ which ~= "holder", which ~= "quorum" }, { (slot:held()), (permit:held()) })
+      assert.equal("lost", code(which == "holder" and slot or permit))
+    end
+  end)
+
   describe("verified", function ()
     local lock, taker
 

@@ -101,7 +101,7 @@ for _, way in ipairs(Peer.ways) do
 
     it("with headers of every type, and a long one, is read for the numbers behind them", function ()
       peer = permits.open{ way = way }
-      local op = peer:token_semaphore("images", { queue_type = "quorum" }):acquire(60)
+      local op = permits.semaphore(peer, true):acquire(60)
       local taker, entries = permits.consumes(peer), "\1aS" .. pack(">s4", ("y"):rep(300))
       for type, size in pairs{ V = 0, t = 1, b = 1, B = 1, s = 2, u = 2, I = 4, i = 4, f = 4, D = 5, l = 8, L = 8,
         d = 8, T = 8, x = 4, A = 4, F = 4 } do -- the last three are empty

@@ -10,7 +10,6 @@
 #include "core/base/field.h"
 #include "core/base/name.h"
 #include "core/hold/bolt.h"
-#include "core/hold/origin.h"
 #include "core/queue/declare.h"
 #include "core/session/annex.h"
 #include "core/session/op.h"
@@ -427,7 +426,6 @@ al_exclusive *al_exclusive_begin(al_op *op, const al_exclusive_plan *plan) {
   al_claim_list(&own->claim);
   al_op_watch(op, &own->claim);
   send_claim(own);
-  al_origins_ask(session);
   return own;
 }
 
@@ -448,12 +446,6 @@ void al_exclusive_ring(al_exclusive *own, al_bell *bell, bool was_quick, bool ma
 al_exclusive *al_exclusive_find(const al_session *session, const char *queue) {
   al_exclusive **place = al_annex_find(session, &names, queue);
   return place ? *place : NULL;
-}
-
-bool al_exclusive_is_any(const al_session *session) {
-  const al_claim *claim = session->claims;
-  while (claim && (claim->kind != &exclusive_kind || claim->state == AL_CLAIM_GONE)) claim = claim->next;
-  return claim;
 }
 
 uint64_t al_exclusive_gone(const al_session *session) {

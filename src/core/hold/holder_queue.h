@@ -113,9 +113,6 @@ void al_exclusive_ring(al_exclusive *own, al_bell *bell, bool was_quick, bool ma
 /* What this connection holds, or may hold, under this name; NULL if nothing. */
 al_exclusive *al_exclusive_find(const al_session *session, const char *queue);
 
-/* True if it holds, or may hold, anything but permits. */
-bool al_exclusive_is_any(const al_session *session);
-
 /* The number of claims that are GONE so far. */
 uint64_t al_exclusive_gone(const al_session *session);
 

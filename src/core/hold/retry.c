@@ -17,7 +17,7 @@ bool al_retry_is_wanted(const al_acquire_options *options) {
 #define BROKEN_MOST 5 /* attempts, of an acquire that is not patient */
 
 static bool passes(al_retry *self, al_code code) {
-  bool is_broken = code == AL_UNREACHABLE && self->op.session->holder.has_broken;
+  bool is_broken = code == AL_UNREACHABLE && self->op.session->quorum.has_broken;
   if (!al_retry_is_wanted(&self->options)) return is_broken && ++self->broken < BROKEN_MOST;
   return code == AL_UNREACHABLE || code == AL_UNAVAILABLE || code == AL_BLOCKED;
 }

@@ -26,17 +26,17 @@ static uint64_t count_waiting(const al_session *session) {
   return waiting;
 }
 
-static int64_t silence_of(const al_session *session) {
-  const al_link *holder = &session->holder;
-  if (!al_link_is_open(holder) || holder->pulses == 0) return -1;
+static int64_t silence_of(const al_session *session, const al_link *link) {
+  if (!al_link_is_open(link) || link->pulses == 0) return -1;
   int64_t now = session->clock ? session->clock(session) : session->now;
-  return now > holder->heard_at ? now - holder->heard_at : 0;
+  return now > link->heard_at ? now - link->heard_at : 0;
 }
 
 static al_stats read(al_session *session) {
   AL_TURN(session);
   const al_counts *counts = &session->counts;
   const al_prober *prober = session->asks_by;
+  int64_t silence = silence_of(session, &session->holder), other = silence_of(session, &session->quorum);
   al_stats all = {.held = count_held(session),
                   .waiting = count_waiting(session),
                   .acquired = counts->acquired,
@@ -46,7 +46,7 @@ static al_stats read(al_session *session) {
                   .probes = prober->first_id + prober->count,
                   .opened_holder = session->holder.opened,
                   .opened_prober = prober->link.opened,
-                  .silence = silence_of(session),
+                  .silence = silence > other ? silence : other,
                   .blocked = prober->link.blocked,
                   .is_up_holder = al_link_is_open(&session->holder),
                   .is_up_prober = al_link_is_open(&prober->link)};

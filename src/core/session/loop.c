@@ -19,14 +19,21 @@ static void session_free(al_session *session);
 
 static void tell_time(void *watcher) { al_session_look_at_clock(watcher); }
 
-static void holder_changed(void *watcher, al_link *holder, al_link_change change) {
+static void changed(void *watcher, al_link *link, al_link_change change) {
   al_session *session = watcher;
-  al_session_note_change(session, holder, change);
-  if (change == AL_LINK_WENT_DOWN) {
+  al_session_note_change(session, link, change);
+  if (change == AL_LINK_WENT_DOWN && link == &session->holder) {
     al_claims_down(session);
     al_annexes_drop(session, false);
   }
   al_ops_step(session);
+}
+
+static void init(al_session *session, al_link *link, const char *role) {
+  al_link_init(link, &session->settings, &session->asks_by->cluster, role, &session->random);
+  link->changed = changed;
+  link->tell_time = tell_time;
+  link->watcher = session;
 }
 
 al_session *al_session_new(const al_settings *settings, uint64_t seed) {
@@ -41,10 +48,8 @@ al_session *al_session_new(const al_settings *settings, uint64_t seed) {
     free(session);
     return NULL;
   }
-  al_link_init(&session->holder, &session->settings, &session->asks_by->cluster, "holder", &session->random);
-  session->holder.changed = holder_changed;
-  session->holder.tell_time = tell_time;
-  session->holder.watcher = session;
+  init(session, &session->holder, "holder");
+  init(session, &session->quorum, "quorum");
   return session;
 }
 
@@ -66,6 +71,7 @@ static void session_free(al_session *session) {
   al_claims_free(session);
   al_annexes_drop(session, true);
   al_connection_free(&session->holder);
+  al_connection_free(&session->quorum);
   al_prober_free(session->asks_by);
   free(session->notes);
   explicit_bzero(&session->settings, sizeof session->settings); /* they have a password */
@@ -89,12 +95,13 @@ void al_session_excuse(al_session *session, int64_t pumped_at) {
 void al_session_pump(al_session *session, int64_t now) {
   al_session_set_now(session, now);
   al_connection_pump(&session->holder, now);
+  al_connection_pump(&session->quorum, now);
   al_session_excuse(session,
-                    now); /* reading the holder may have taken long, and the prober was not read meanwhile */
+                    now); /* reading the holders may have taken long, and the prober was not read meanwhile */
   al_prober_pump(session->asks_by, session->now);
   for (al_op *op = session->ops, *next; op; op = next) {
     next = op->next;
-    al_op_tick(op, now); /* `now`: all that had arrived by then has been read from both links */
+    al_op_tick(op, now); /* `now`: all that had arrived by then has been read from all links */
   }
   al_claims_sweep(session);
   al_session_flush(
@@ -109,7 +116,8 @@ int64_t al_session_deadline(const al_session *session) {
 }
 
 int64_t al_session_wake(const al_session *session) {
-  int64_t wake = al_earlier(al_connection_wake(&session->holder), al_prober_wake(session->asks_by));
+  int64_t wake = al_earlier(al_connection_wake(&session->holder), al_connection_wake(&session->quorum));
+  wake = al_earlier(wake, al_prober_wake(session->asks_by));
   if (session->cleanup_due < wake) wake = session->cleanup_due;
   for (const al_op *op = session->ops; op; op = op->next) {
     int64_t other = al_op_wake(op);
@@ -159,7 +167,7 @@ static void close_link(al_link *link, int64_t deadline) {
 static void closing_claims(al_op *op) {
   al_session *session = op->session;
   bool is_late = session->now >= op->reply_by - session->settings.timeout / 2;
-  if (!claims_are_gone(session) && !is_late && al_link_is_open(&session->holder)) {
+  if (!claims_are_gone(session) && !is_late) {
     op->wake = op->reply_by - session->settings.timeout / 2;
     return;
   }

@@ -68,6 +68,7 @@ al_op *al_op_start_at(al_op *op, int64_t deadline, void (*step)(al_op *), const 
   op->deadline = deadline;
   list(op);
   al_link_forget(&op->session->holder);
+  al_link_forget(&op->session->quorum);
   al_link_forget(op->session->prober);
   if (op->session->closed && !op->is_final)
     al_op_fail(op, AL_CLOSED, "the connection was closed; open another");
@@ -126,7 +127,7 @@ static void linger(al_op *op) {
 static void done(al_op *op, al_code code) {
   op->code = code;
   op->done = true;
-  if (code != AL_OK && op->returning > 0 && al_link_is_open(&op->session->holder))
+  if (code != AL_OK && op->returning > 0)
     linger(op);
   else
     end(op);

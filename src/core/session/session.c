@@ -57,7 +57,7 @@ int64_t al_session_microseconds(const al_session *session) {
 }
 
 void al_session_set_now(al_session *session, int64_t now) {
-  session->now = session->holder.now = session->prober->now = now;
+  session->now = session->holder.now = session->quorum.now = session->prober->now = now;
   al_fence_links_set_now(session->fence_links, now);
 }
 
@@ -127,6 +127,7 @@ void al_session_links(al_session *session, al_link *links[AL_LINKS]) {
   links[1] = session->prober;
   links[2] = &session->fence_links->fence;
   links[3] = &session->fence_links->maker;
+  links[4] = &session->quorum;
 }
 
 void al_session_flush(al_session *session) {

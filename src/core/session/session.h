@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * A session: two links (link.h) to one broker, the operations under way on them (op.h), and the claims (claim.h),
- * which live on the holder. Sessions with fenced locks have two more links (fence_links.h).
+ * A session: two links (link.h) to one broker, the operations under way on them (op.h), and the claims (claim.h).
  *
  * The holder is the link on which locks are held. The prober is the link that publishes, mostly to ask whether queues
  * exist. They are two, because a broker stops reading a connection that publishes (memory and disk alarms, flow
  * control), and a connection that is not read loses its locks. So the holder never publishes, and the prober never
- * holds a lock. */
+ * holds a lock.
+ *
+ * Locks that are taken from quorum queues have a link of their own, `quorum`, which is opened when first needed: while
+ * such a queue has no majority, the broker may end the connection of a client that consumes from it, or cancels. Sessions
+ * with fenced locks have two more links (fence_links.h). */
 #ifndef AL_CORE_SESSION_SESSION_H
 #define AL_CORE_SESSION_SESSION_H
 
@@ -32,6 +35,7 @@ struct al_session {
   _Atomic int refs;
   al_settings settings;
   al_link holder;
+  al_link quorum;                     /* the holder of locks that are taken from quorum queues */
   al_prober *asks_by;                 /* prober.h */
   al_link *prober;                    /* the link of `asks_by` */
   al_fence_links *fence_links;        /* of `asks_by` */
@@ -76,8 +80,8 @@ void al_session_unref(al_session *session);
 bool al_session_forked(const al_session *session);
 #define AL_FORKED_WORDS "this process is a child of the one that opened the connection; open another"
 
-#define AL_LINKS 4
-/* All links that the session uses: the holder, the prober, and the fence links'. */
+#define AL_LINKS 5
+/* All links that the session uses: the holder, the prober, the fence links', and that of quorum queues. */
 void al_session_links(al_session *session, al_link *links[AL_LINKS]);
 
 /* Writes as much as can be written without waiting. */

@@ -8,8 +8,6 @@
 
 #include "core/base/field.h"
 #include "core/base/ids.h"
-#include "core/hold/holder_queue.h"
-#include "core/hold/origin.h"
 #include "core/queue/declare.h"
 #include "core/queue/fence_draw.h"
 #include "core/session/fence_links.h"
@@ -59,16 +57,6 @@ static void took(al_consumer *consumer, const al_content *content) {
   if (permit->number > 0) snprintf(permit->id, sizeof permit->id, "%.16s", content->message_id);
 }
 
-/* Keeps the origin of the queue (origin.h) up to date: the form of the release depends on it. */
-static void mind_origin(const al_permit *permit, al_consumer_news news, const al_event *event) {
-  const al_claim *claim = &permit->claim;
-  bool is_absent = news == AL_CONSUMER_CLOSED && event->reply_code == AMQP_NOT_FOUND;
-  if (!is_of(permit, AL_FROM_QUORUM)) return;
-  if (news == AL_CONSUMER_SUBSCRIBED || news == AL_CONSUMER_RECEIVED)
-    al_origin_note(claim->session, claim->queue, al_exclusive_is_any(claim->session));
-  if (news == AL_CONSUMER_CANCELLED || is_absent) al_origin_forget(claim->session, claim->queue);
-}
-
 /* True if the broker refused what al_permit_begin() has asked. */
 static bool is_refusal(const al_permit *permit, const al_event *event) {
   bool is_ours = is_of(permit, AL_FROM_FAST_MUTEX) && event->method == AMQP_QUEUE_DECLARE_METHOD;
@@ -84,7 +72,6 @@ static bool is_deserted(const al_permit *permit, const amqp_queue_declare_ok_t *
 static void permit_told(al_consumer *consumer, al_consumer_news news, const al_event *event) {
   al_permit *permit = consumer->owner;
   al_claim *claim = &permit->claim;
-  mind_origin(permit, news, event);
   switch (news) {
     case AL_CONSUMER_PREPARED:
       permit->was_deserted = is_deserted(permit, event->decoded, 0);
@@ -130,14 +117,6 @@ static int arguments(const al_consumer *consumer, amqp_table_entry_t *entries) {
   int count = 0;
   if (is_of(permit, AL_FROM_QUORUM)) entries[count++] = al_field_number("x-consumer-timeout", KEEP_MOST);
   return count;
-}
-
-/* True if the release closes the channel, see permit.h; otherwise it is cancel and nack. */
-static bool closes(const al_consumer *consumer) {
-  const al_permit *permit = consumer->owner;
-  const al_claim *claim = &permit->claim;
-  return is_of(permit, AL_FROM_QUORUM) && al_exclusive_is_any(claim->session) &&
-         al_origin_is_ours(claim->session, claim->queue);
 }
 
 /* ---- does the queue still exist? -------------------------------------------------------------------------------- */
@@ -216,6 +195,10 @@ static const al_move moves[] = {
     {AL_ANY, AL_CLAIM_GONE},
     AL_MOVES_END};
 
+al_link *al_permit_link(al_session *session, al_source source) {
+  return source == AL_FROM_QUORUM ? &session->quorum : &session->holder;
+}
+
 al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source source, bool counts_first) {
   static const al_claim_kind kind = {.moves = moves,
                                      .release = permit_release,
@@ -223,14 +206,14 @@ al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source
                                      .gone = permit_gone,
                                      .free = permit_free};
   static const al_consumer_kind permit_kind = {
-      .prepare = prepare, .arguments = arguments, .took = took, .closes = closes, .told = permit_told};
+      .prepare = prepare, .arguments = arguments, .took = took, .told = permit_told};
   al_session *session = op->session;
   al_permit *permit = calloc(1, sizeof *permit);
   if (!permit) {
     al_op_fail(op, AL_NO_MEMORY, "taking from \"%s\"", queue);
     return NULL;
   }
-  al_claim_init(&permit->claim, &kind, session, &session->holder, queue);
+  al_claim_init(&permit->claim, &kind, session, al_permit_link(session, source), queue);
   al_check_init(&permit->check, &permit->claim, check_answered);
   al_consumer_init(&permit->consumer, &permit_kind, session, permit->claim.link, permit, permit->claim.queue,
                    priority);

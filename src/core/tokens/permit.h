@@ -14,13 +14,10 @@
  * basic.get is no substitute.) The permit is lost then. It is lost too when the broker closes the channel, as it
  * does if a client keeps a message for longer than the consumer timeout. (`moves` in permit.c has the states.)
  *
- * A release has two forms. basic.cancel at a quorum queue that has lost its majority ends the connection after
- * some time, with every lock on it (541, RabbitMQ 3.10 and 4.3). Closing the channel does not. So a quorum permit
- * goes back with its channel if the connection has or claims any other lock. The broker then counts one more
- * delivery of the message. A queue that this library declared has no delivery limit. A queue that other software
- * declared may have one, and drops the message when it is reached. So the release is cancel and nack in three
- * cases: the queue is of other software, its origin is not known (origin.h), or the connection has only permits to
- * lose.
+ * A release is cancel and nack. At a quorum queue that has lost its majority, basic.cancel and basic.consume end the
+ * connection after some time (541, RabbitMQ 3.10 and 4.3). So quorum permits have a connection of their own (session.h).
+ * Closing the channel would not end it, but a quorum queue of other software may drop a message that came back so too
+ * often.
  *
  * The fencing token of a permit. A permit that this library made has an id for life, and a base. A quorum queue tells
  * with each delivery how often the message was delivered before. Base and count make a number that grows from one
@@ -60,7 +57,10 @@ typedef struct al_permit {
   bool was_deserted; /* a fast mutex: its queue had no token, and no consumer but this one */
 } al_permit;
 
-/* Begins a claim for `op`, which watches the claim from now on and is its first user. The holder must be open.
+/* The link on which permits from such a queue are held. */
+al_link *al_permit_link(al_session *session, al_source source);
+
+/* Begins a claim for `op`, which watches the claim from now on and is its first user. Its link must be open.
  * `counts_first`: see al_permit. NULL: no channel or no memory, and the operation has failed. */
 al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source source, bool counts_first);
 

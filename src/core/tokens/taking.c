@@ -57,6 +57,8 @@ void al_takeable_drop(al_takeable *from) {
   free(from);
 }
 
+static al_link *link_of(const taking *self) { return al_permit_link(self->op.session, self->from->source); }
+
 static al_takeable *use(al_takeable *from) {
   from->refs++;
   return from;
@@ -140,21 +142,21 @@ static void pause_at(taking *self, void (*step)(al_op *), const char *step_name)
 }
 
 static void pausing(al_op *op) {
-  if (al_op_has(op, &op->session->holder) && al_op_is_woken(op)) al_op_next(op, asking);
+  if (al_op_has(op, link_of((taking *)op)) && al_op_is_woken(op)) al_op_next(op, asking);
 }
 
 /* The claim is gone. If the queue or the channel ended (LOST), the acquire tries again: there may be a new queue
  * by this name. */
 static void missed(taking *self) {
   al_op *op = &self->op;
-  al_session *session = op->session;
+  const al_link *link = link_of(self);
   const al_claim *claim = &self->permit->claim; /* it stays, though it is left, until this step is over */
   al_code code = claim->code;
   leave_permit(self);
   self->from->counted_at = -COUNTED;
   al_op_answered(op);
-  if (al_link_is_lost(&session->holder)) {
-    al_op_fail_link(op, &session->holder);
+  if (al_link_is_lost(link)) {
+    al_op_fail_link(op, link);
   } else if (code == AL_LOST) {
     pause_at(self, AL_STEP(pausing));
   } else {
@@ -191,8 +193,8 @@ static bool is_claiming(taking *self) {
 static void leaving(al_op *op) {
   taking *self = (taking *)op;
   if (self->permit->claim.state != AL_CLAIM_GONE) return;
-  if (al_link_is_lost(&op->session->holder))
-    al_op_fail_link(op, &op->session->holder);
+  if (al_link_is_lost(link_of(self)))
+    al_op_fail_link(op, link_of(self));
   else
     fail(self, AL_BUSY, NULL);
 }
@@ -365,7 +367,7 @@ static void consuming(al_op *op) {
 
 static void asking(al_op *op) {
   taking *self = (taking *)op;
-  if (!al_op_needs(op, &op->session->holder)) return;
+  if (!al_op_needs(op, link_of(self))) return;
   al_op_ask(op);
   al_op_enter(op, consuming);
   self->has_rung = false;
