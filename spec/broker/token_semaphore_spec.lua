@@ -122,7 +122,7 @@ for what, kind in pairs{
       local label = client.unique "conn"
       local conn = stage.connect(nil, { name = label })
       for _, close in ipairs{ function() broker.suite:close_channel(queue) end,
-        function() broker.suite:close_connection(label .. " holder") end } do
+        function() broker.suite:close_connection(label .. (object == scene.quorum and " quorum" or " holder")) end } do
         local lock, other = stage.take(mine(conn), { timeout = SECONDS }), worker()
         close()
         assert.is_true(other:run("return take(20)"))
