@@ -17,18 +17,24 @@ single.ARGUMENTS = {
   ["x-queue-type"] = "classic", ["x-single-active-consumer"] = true, ["x-max-length"] = 1, ["x-expires"] = 600000,
 }
 
---- The declaration of such a queue, as a frame, with some arguments changed.
-function single.declaration(name, changes)
+--- Those of a mutex for clusters: a quorum queue that waits before it gives up a consumer whose node is unreachable.
+single.QUORUM = {
+  ["x-queue-type"] = "quorum", ["x-single-active-consumer"] = true, ["x-max-length"] = 1, ["x-delivery-limit"] = -1,
+  ["x-consumer-disconnected-timeout"] = 20000, ["x-consumer-timeout"] = 100000000000,
+}
+
+--- The declaration of such a queue, as a frame, with some arguments changed. `from`: ARGUMENTS, or QUORUM.
+function single.declaration(name, changes, from)
   local arguments = {}
-  for _, source in ipairs{ single.ARGUMENTS, changes or {} } do
+  for _, source in ipairs{ from or single.ARGUMENTS, changes or {} } do
     for key, value in pairs(source) do arguments[key] = value end
   end
   return { method = "queue.declare", queue = name, durable = true, arguments = arguments }
 end
 
---- Declares such a queue, and gives its name. `empty`: it has no token. `changes`: other arguments.
-function single.queue(empty, changes)
-  local name = scene.queue(single.declaration(nil, changes))
+--- Declares such a queue, and gives its name. `empty`: it has no token. `changes`, `from`: other arguments.
+function single.queue(empty, changes, from)
+  local name = scene.queue(single.declaration(nil, changes, from))
   if not empty then scene.ring(name) end
   return name
 end
@@ -62,6 +68,9 @@ function single.nack(self)
   self.channel:send{ method = "basic.nack", delivery_tag = self.delivery.delivery_tag, requeue = true }
   return self
 end
+
+--- Gives the token back without leaving, and waits until it comes again: the consumer is still the active one.
+function single.pulse(self) return single.served(single.nack(self)) end
 
 --- Leaves the line and gives the token back, in one write. The queue has both when this returns: cancel-ok comes before
 -- the nack is dealt with.
