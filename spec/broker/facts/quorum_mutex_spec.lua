@@ -120,14 +120,16 @@ describe("a pulse", function ()
     end
   end)
 
-  -- All consumers of such a queue must have one priority.
-  it("gives the role to a consumer with a higher priority that has come, and its holder is not told", function ()
+  -- All consumers of such a queue must have one priority, and one prefetch count.
+  it("gives the role to a higher priority, and tells nobody; a larger prefetch goes first in line, on 4.3", function ()
     local holder, waiter = line(1)
-    local higher = join(holder.queue, 1)
-    assert.is_true(asleep(higher))
+    local higher, greedy = join(holder.queue, 1), { channel = scene.channel(), queue = holder.queue }
+    greedy.tag = assert(greedy.channel:call{ method = "basic.consume", queue = holder.queue }).consumer_tag
     flush(nack(holder))
-    served(since(4, 0) and higher or holder)
-    assert.is_true(asleep(holder) and asleep(waiter) and asleep(higher))
+    local active = served(since(4, 0) and higher or holder)
+    assert.is_true(asleep(holder) and asleep(waiter) and asleep(higher) and asleep(greedy))
+    single.release(active)
+    served(since(4, 3) and greedy or waiter)
   end)
 
   it("renews the consumer timeout; without it the holder gets basic.cancel, and the next the token", function ()
@@ -180,7 +182,6 @@ end)
 describe("the end of a hold", function ()
   local ENDS = { -- with what is added to x-delivery-count from 4.3 on: a limit counts deaths and rejects, and no nacks
     { "abort", 1, function (self) self.channel.client:abort() end },
-    { "connection.close", 1, function (self) self.channel.client:close() end },
     { "channel.close", 1, function (self) self.channel:close() end },
     { "cancel, nack", 0, function (self) nack(cancel(self)) end },
     { "cancel, reject", 1, function (self)
