@@ -94,6 +94,7 @@ describe("a pulse", function ()
     suite:suspend_queue(holder.queue)
     assert(nack(holder).channel:call{ method = "basic.qos", prefetch_count = 1 })
     assert.is_true(holder.channel:silent())
+    assert.same({ 0, 0 }, single.counts(holder.queue))  -- so counts prove nothing
     suite:resume_queue(holder.queue)
     served(holder)
   end)
