@@ -48,12 +48,12 @@ describe("the queue of a quorum mutex", function ()
   -- A broker says nothing of arguments that it does not know: so its version must be asked for.
   it("is refused to whoever declares it otherwise, once its arguments are known", function ()
     local queue, asking = scene.queue(declaration()), scene.connect()
-    local is_new = { ["x-consumer-disconnected-timeout"] = not since(4, 3), ["x-consumer-timeout"] = not since(3, 12) }
+    local unknown = since(4, 3) and "none" or "timeout"
     assert.is_table(asking:declare(queue, declaration()))
     for name, value in pairs{ ["x-queue-type"] = "classic", ["x-single-active-consumer"] = false, ["x-max-length"] = 2,
       ["x-delivery-limit"] = 5, ["x-consumer-disconnected-timeout"] = 19999, ["x-consumer-timeout"] = 99999999999 } do
       local answer, reason = asking:declare(queue, declaration{ [name] = value })
-      assert.same({ name, is_new[name] and 0 or 406 }, { name, answer and 0 or reason.code })
+      assert.same({ name, name:find(unknown) and 0 or 406 }, { name, answer and 0 or reason.code })
     end
   end)
 
@@ -123,11 +123,12 @@ describe("a pulse", function ()
 
   -- All consumers of such a queue must have one priority, and one prefetch count.
   it("gives the role to a higher priority, and tells nobody; a larger prefetch goes first in line, on 4.3", function ()
+    if since(4, 0) and not since(4, 3) then pending "on 4.0.5 nobody is served then" end
     local holder, waiter = line(1)
     local higher, greedy = join(holder.queue, 1), { channel = scene.channel(), queue = holder.queue }
     greedy.tag = assert(greedy.channel:call{ method = "basic.consume", queue = holder.queue }).consumer_tag
     flush(nack(holder))
-    local active = served(since(4, 0) and higher or holder)
+    local active = served(since(4, 3) and higher or holder)
     assert.is_true(asleep(holder) and asleep(waiter) and asleep(higher) and asleep(greedy))
     single.release(active)
     served(since(4, 3) and greedy or waiter)
