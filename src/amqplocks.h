@@ -297,10 +297,12 @@ typedef struct al_stats {
   uint64_t probes;    /* messages published: questions whether a queue exists, and tokens */
   uint64_t opened_holder, opened_prober; /* connections */
   int64_t
-      silence; /* nanoseconds since the broker was last heard on the holder; -1: it is not open, or holds none */
+      silence; /* nanoseconds since the broker was last heard on a connection that holds locks; -1: there is none */
   bool blocked;                    /* the broker has an alarm, and reads no publishers */
   uint64_t failed[32];             /* acquires, by al_code; also those that were abandoned (AL_CLOSED) */
   bool is_up_holder, is_up_prober; /* the connection is open */
+  bool is_up_quorum;               /* the same, of the connection for locks of quorum queues */
+  uint64_t opened_quorum;
 } al_stats;
 
 /* Fills in the first `size` bytes of `stats`: pass sizeof(al_stats). Members that later versions add come last. Does no

@@ -35,7 +35,7 @@ local token_semaphore = require "amqplocks.token_semaphore"
 ---@field waited number|nil seconds that the acquire took, of "acquired" and "failed"
 ---@field in_line boolean|nil true if the acquire has waited for other holders: "waiting" came before
 ---@field held number|nil seconds that the lock was held, of "released" and "lost"
----@field link "holder"|"prober"|nil the connection, of "up", "down", "blocked" and "unblocked"
+---@field link "holder"|"prober"|"quorum"|nil the connection, of "up", "down", "blocked" and "unblocked"
 
 ---@class amqplocks.Stats
 ---@field held integer locks that are held now
@@ -45,7 +45,7 @@ local token_semaphore = require "amqplocks.token_semaphore"
 ---@field lost integer locks that were lost before their release
 ---@field revoked integer locks that an administrator has asked for
 ---@field contended integer claims that another client was faster with
----@field opened { holder: integer, prober: integer } connections
+---@field opened { holder: integer, prober: integer, quorum: integer } connections
 ---@field probes integer messages published: questions whether a queue exists, and tokens
 ---@field silence number|nil seconds since the broker was last heard; nil: no lock is held
 ---@field blocked boolean the broker has an alarm, and reads no publishers

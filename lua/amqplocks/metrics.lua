@@ -45,7 +45,7 @@ local schema = {
 ---  jobs or customers should become one label
 
 local KIND_AND_NAME, LINK = { "kind", "name" }, { "link" }
-local LINKS = { "holder", "prober" }
+local LINKS = { "holder", "prober", "quorum" }
 
 -- `by`: one more label, for numbers that each process has of its own.
 local function define(to, buckets, by)
@@ -175,7 +175,7 @@ function metrics.new(opts)
 
   -- In nginx an event of one request tells nothing of the worker's connections.
   local function observe_links()
-    local told = { holder = 0, prober = 0 }
+    local told = { holder = 0, prober = 0, quorum = 0 }
     for _, what in ipairs { "up", "down", "blocked", "unblocked" } do changes[what] = function() end end
     require("amqplocks.nginx.links").watch(function(seen)
       for _, link in ipairs(LINKS) do

@@ -234,6 +234,7 @@ static int session_stats(lua_State *L) {
   lua_newtable(L);
   set_count(L, "holder", stats.opened_holder);
   set_count(L, "prober", stats.opened_prober);
+  set_count(L, "quorum", stats.opened_quorum);
   lua_setfield(L, -2, "opened");
   push_failed(L, &stats);
   lua_setfield(L, -2, "failed");

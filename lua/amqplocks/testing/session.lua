@@ -77,7 +77,7 @@ function session:stats()
   return {
     held = held, waiting = waiting, acquired = self._counts.acquired, lost = self._counts.lost,
     revoked = self._counts.revoked, failed = failed, contended = failed.contended or 0, probes = 0, blocked = false,
-    opened = { holder = self._opened, prober = self._opened },
+    opened = { holder = self._opened, prober = self._opened, quorum = 0 },
     silence = held > 0 and (suspects > 0 and 20 or 0) or nil,
   }
 end

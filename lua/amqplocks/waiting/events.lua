@@ -12,7 +12,7 @@ local pcall = require("amqplocks.compat.pcall").pcall
 
 local SWEEP = 1 -- seconds between two searches for locks that were collected
 
-local LINKS = { "holder", "prober" }
+local LINKS = { "holder", "prober", "quorum" }
 
 local events = {}
 events.__index = events

@@ -105,7 +105,8 @@ describe("metrics", function()
       { calls[#calls - 1], calls[#calls] })
     for _, opened in ipairs{ 9, 11 } do
       calls = {}
-      watch{ worker = "3", up = { holder = 5, prober = 1 }, opened = { holder = opened, prober = 2 }, blocked = 1,
+      watch{ worker = "3", up = { holder = 5, prober = 1, quorum = 0 },
+        opened = { holder = opened, prober = 2, quorum = 0 }, blocked = 1,
         silence = 4 }
       local told = table.concat(calls, "\n")
       for _, line in ipairs{ "connection_up set 5 holder/3", "blocked set 1 prober/3", "broker_silence_seconds set 4 3",

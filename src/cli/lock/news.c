@@ -40,6 +40,7 @@ void cli_news_connections(cli_news *news, al_session *session) {
   al_session_stats(session, &now, sizeof now);
   mind_link(news, "holder", before.is_up_holder, now.is_up_holder, now.opened_holder != before.opened_holder);
   mind_link(news, "prober", before.is_up_prober, now.is_up_prober, now.opened_prober != before.opened_prober);
+  mind_link(news, "quorum", before.is_up_quorum, now.is_up_quorum, now.opened_quorum != before.opened_quorum);
   if (now.blocked != before.blocked) tell_link(news, now.blocked ? "blocked" : "unblocked", "prober");
   news->before = now;
 }

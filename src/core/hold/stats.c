@@ -49,7 +49,9 @@ static al_stats read(al_session *session) {
                   .silence = silence > other ? silence : other,
                   .blocked = prober->link.blocked,
                   .is_up_holder = al_link_is_open(&session->holder),
-                  .is_up_prober = al_link_is_open(&prober->link)};
+                  .is_up_prober = al_link_is_open(&prober->link),
+                  .is_up_quorum = al_link_is_open(&session->quorum),
+                  .opened_quorum = session->quorum.opened};
   memcpy(all.failed, counts->failed, sizeof all.failed);
   return all;
 }
