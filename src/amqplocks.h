@@ -452,9 +452,8 @@ al_op *al_semaphore_acquire(al_semaphore *semaphore, const al_acquire_options *o
 
 typedef struct al_token_semaphore_options {
   /* The queue of permits is a quorum queue. Then a client that holds a permit asks for a consumer timeout of ten years,
-   * if the broker lets consumers ask for one (from 4.3). A quorum queue that has lost its majority ends the connection
-   * of a client that takes a permit, with every lock on it. So a session that takes quorum permits should hold nothing
-   * else. */
+   * if the broker lets consumers ask for one (from 4.3). The session holds permits of quorum queues on a connection
+   * of their own: a quorum queue that has lost its majority ends the connection of a client that takes a permit. */
   bool quorum;
   /* The same, for callers that cannot do without a fencing token (al_lock_fence()): an acquire that gets a permit
    * without one gives it back, and fails with AL_CONFLICT. Implies `quorum`. */

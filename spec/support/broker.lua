@@ -179,8 +179,8 @@ local ACTS = {
   delete_user = 'rabbit_auth_backend_internal:delete_user($1, <<"the operator">>).',
   change_password = 'rabbit_auth_backend_internal:change_password($1, $2, <<"the operator">>).',
   -- A client may end one of them meanwhile.
-  close_connections_of = "[catch rabbit_networking:close_connection(Pid, $2) || Pid <- rabbit_networking:connections(), "
-    .. "[{user, $1}] =:= (catch rabbit_networking:connection_info(Pid, [user]))], ok.",
+  close_connections_of = "[catch rabbit_networking:close_connection(C, $2) || C <- rabbit_networking:connections(), "
+    .. "[{user, $1}] =:= (catch rabbit_networking:connection_info(C, [user]))], ok.",
 
   -- A virtual host; a policy there; the cluster's name, which clients see.
   delete_vhost = 'rabbit_vhost:delete($1, <<"the operator">>), ok.',

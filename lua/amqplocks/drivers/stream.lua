@@ -15,7 +15,8 @@ local LONGEST = 1 -- seconds between checks of the time: releases by the collect
 local stream = {}
 stream.__index = stream
 
---- `loop` is the table of functions of a driver (docs/drivers.md). `role` is "holder", "prober", "fence", "maker" or "quorum".
+--- `loop` is the table of functions of a driver (docs/drivers.md). `role` is "holder", "prober", "fence", "maker" or
+-- "quorum".
 -- `settings` may have a function that returns the URL. The stream's coroutines call `moved()` whenever bytes of the
 -- broker, or the end of the connection, may have changed the session.
 function stream.new(loop, session, role, settings, moved)

@@ -32,7 +32,8 @@ end
 -- are to a broker that has an alarm, and the longest time in seconds since a holder of locks has heard its broker.
 function links.look()
   local seen = {
-    worker = tostring(ngx.worker.id()), up = { holder = 0, prober = 0, quorum = 0 }, opened = opened, blocked = 0, silence = 0,
+    worker = tostring(ngx.worker.id()), up = { holder = 0, prober = 0, quorum = 0 }, opened = opened, blocked = 0,
+    silence = 0,
   }
   for session, counted in pairs(sessions) do
     local stats = session:stats()

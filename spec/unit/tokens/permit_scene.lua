@@ -28,7 +28,8 @@ function scene.semaphore(peer, quorum, options)
   return peer:token_semaphore("images", given)
 end
 
---- The core consumes, on a link and a channel that it may have to open. Returns { channel =, tag =, consume =, is_new = }.
+--- The core consumes, on a link and a channel that it may have to open. Returns { channel =, tag =, consume =,
+-- is_new = }.
 function scene.consumes(peer)
   local holder = peer.holder
   if holder:due() then holder:handshake(peer.limits) end

@@ -129,7 +129,7 @@ describe("a permit", function ()
     end)
   end)
 
-  it("of a quorum queue is held on a connection of its own: each of the two may go, with what it holds alone", function ()
+  it("of a quorum queue is held on a connection of its own: each of the two may go without the other", function ()
     for _, which in ipairs{ "holder", "quorum" } do
       peer = require("spec.support.peer").open()
       local links = { holder = peer.holder, quorum = peer.quorum }
