@@ -22,20 +22,21 @@ describe("a real broker, as amqplocks.testing:", function()
       for _, bell in ipairs { "mutexbell", "rwbell", "manybell", "tokenmanybell", "fastmutex" } do
         stage.delete(name .. "-" .. bell)
       end
-      local conn = stage.connect()
-      conn:admin(name):destroy()
-      conn:token_semaphore(name):destroy()
-      conn:close()
+      local last = stage.connect()
+      last:admin(name):destroy()
+      last:token_semaphore(name):destroy()
+      last:close()
     end)
+    local conn = stage.connect(nil, { name = label })
     return {
-      conn = stage.connect(nil, { name = label }), rival = stage.connect(), name = name,
+      conn = conn, rival = stage.connect(), name = name,
       connect = function(opts) return stage.connect(nil, opts) end,
       slots = function(count) assert(admin:admin(name):resize(count)) end,
       permits = function(count, queue_type)
         assert(admin:token_semaphore(name):resize(count, { queue_type = queue_type }))
       end,
       lose = function(lock)
-        broker.suite:close_connection(label .. " holder")
+        broker.suite:close_connection(label .. (conn:stats().opened.quorum > 0 and " quorum" or " holder"))
         until_true(function() return not lock:held() end)
       end,
     }
