@@ -46,8 +46,10 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
       assert.is_true(asleep(first))
     end)
 
-    -- consume-ok itself never tells. (A qos after it nearly always does, but does not ask the queue.)
-    it("know whether a token is ready by the answer to a question after consume-ok", function ()
+    -- consume-ok itself never tells. (A qos after it nearly always does, but does not ask the queue.) A quorum queue has
+    -- answered either question before it delivered, once in some thousand rounds each (3.10.8).
+    local classic_it = queue_type == "classic" and it or function () end
+    classic_it("know whether a token is ready by the answer to a question after consume-ok", function ()
       local connection = scene.connect()
       scene.ring(bell)
       for round = 1, 18 do -- from 4.0 on a quorum queue drops a message that comes back a 21st time
@@ -56,8 +58,7 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
         local tag = assert(channel:next()).consumer_tag
         local questions = { { method = "basic.cancel", consumer_tag = tag },
           { method = "queue.declare", queue = bell, passive = true } }
-        -- A quorum queue has answered a cancel before it delivered, once in some thousand rounds (3.10.8).
-        channel:send(questions[queue_type == "classic" and round % 2 + 1 or 2])
+        channel:send(questions[round % 2 + 1])
         assert.equal("basic.deliver", assert(channel:next()).method)
         assert(channel:next())
         channel:close()  -- and the token is back

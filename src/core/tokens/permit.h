@@ -69,7 +69,7 @@ bool al_permit_waits(const al_permit *permit);
 
 /* While al_permit_waits(): asks whether a permit lies ready; see al_consumer_ask(). A quorum queue sends
  * consume-ok before it has delivered its ready messages. With `checks_first`, a passive declare goes to the queue
- * before: the queue answers it after those deliveries. The answer also tells whether a fast mutex is deserted. */
+ * before: the queue nearly always answers it after those deliveries. The answer also tells whether a fast mutex is deserted. */
 void al_permit_ask(al_permit *permit, bool checks_first);
 
 /* The base and count of this delivery of a permit; 0: it has none. It has none if the message is not of this library,
