@@ -46,8 +46,8 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
       assert.is_true(asleep(first))
     end)
 
-    -- consume-ok itself never tells. (A qos after it nearly always does, but does not ask the queue.) A quorum queue has
-    -- answered either question before it delivered, once in some thousand rounds each (3.10.8).
+    -- consume-ok itself never tells. (A qos after it nearly always does, but does not ask the queue.) A quorum queue
+    -- has answered either question before it delivered, once in some thousand rounds each (3.10.8).
     local classic_it = queue_type == "classic" and it or function () end
     classic_it("know whether a token is ready by the answer to a question after consume-ok", function ()
       local connection = scene.connect()
