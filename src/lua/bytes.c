@@ -354,10 +354,10 @@ static int needs_of(const al_link *link) {
   return (length > 0 ? LINK_WRITES : 0) + (is_over ? LINK_IS_OVER : 0) + (link->wanted ? LINK_IS_WANTED : 0);
 }
 
-/* session:tick(now [, wall [, later]]) -> when the next tick is needed; and for the holder, the prober, the two
- * links of the fence and that of quorum queues: 1 if there is output, + 2 if its state is "idle" or "down", + 4 if it is wanted. Sets the time,
- * in seconds, and runs the session. `later`: the time after the next read, as if the process was stopped before that
- * read. */
+/* session:tick(now [, wall [, later]]) -> when the next tick is needed; and for the holder, the prober, the two links
+ * of the fence and that of quorum queues: 1 if there is output, + 2 if its state is "idle" or "down", + 4 if it is
+ * wanted. Sets the time, in seconds, and runs the session. `later`: the time after the next read, as if the process was
+ * stopped before that read. */
 static int session_tick(lua_State *L) {
   al_session *session = check_bytes(L);
   int64_t now = al_lua_time(L, 2, 0);

@@ -16,9 +16,8 @@ local stream = {}
 stream.__index = stream
 
 --- `loop` is the table of functions of a driver (docs/drivers.md). `role` is "holder", "prober", "fence", "maker" or
--- "quorum".
--- `settings` may have a function that returns the URL. The stream's coroutines call `moved()` whenever bytes of the
--- broker, or the end of the connection, may have changed the session.
+-- "quorum". `settings` may have a function that returns the URL. The stream's coroutines call `moved()` whenever bytes
+-- of the broker, or the end of the connection, may have changed the session.
 function stream.new(loop, session, role, settings, moved)
   return setmetatable({
     _loop = loop, _session = session, _role = role, _settings = settings, _moved = moved,

@@ -54,7 +54,7 @@ typedef struct al_channel al_channel;
 
 struct al_link {
   const al_settings *settings; /* of the node that it is connected to, or tries next */
-  const char *role;            /* "holder" or "prober", the suffix of the connection's name */
+  const char *role;            /* such as "holder": the suffix of the connection's name */
   al_link_state state;
   bool wanted, was_open, has_last_words;
   bool has_broken; /* the broker ended it by an error of its own (541) */
