@@ -224,15 +224,8 @@ void al_consumer_discard(al_consumer *consumer) {
   consume(consumer);
 }
 
-/* Closing the channel gives back the message that the consumer has, and the one under way to it. */
-static bool quits_by_closing(const al_consumer *consumer) {
-  if (consumer->state == AL_CONSUMER_SUBSCRIBING) return true;
-  bool may = consumer->state == AL_CONSUMER_WAITING || consumer->state == AL_CONSUMER_HAS;
-  return may && consumer->kind->closes && consumer->kind->closes(consumer);
-}
-
 void al_consumer_cancel(al_consumer *consumer) {
-  if (quits_by_closing(consumer)) {
+  if (consumer->state == AL_CONSUMER_SUBSCRIBING) { /* gives back what is under way to it, too */
     al_channel_close(consumer->channel);
     leave_channel(consumer);
   } else if (consumer->state == AL_CONSUMER_HAS) {
@@ -248,7 +241,7 @@ void al_consumer_cancel(al_consumer *consumer) {
 /* The channel handles the question after the nack. */
 void al_consumer_return(al_consumer *consumer) {
   consumer->returns = true;
-  if (quits_by_closing(consumer)) {
+  if (consumer->state == AL_CONSUMER_SUBSCRIBING) {
     al_channel_leave(consumer->channel);
     go(consumer, AL_CONSUMER_CANCELLING);
   } else if (consumer->state == AL_CONSUMER_HAS) {

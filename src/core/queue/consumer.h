@@ -11,8 +11,7 @@
  *
  * basic.cancel is never written before consume-ok was read, because RabbitMQ 3.10 then closes the connection. A
  * consumer that is cancelled before consume-ok closes its channel instead, and the broker requeues what was delivered
- * to it. A kind may have its consumers close the channel in other states, too, if their queue may not be there to
- * answer a cancel.
+ * to it.
  *
  * al_consumer_return() writes what al_consumer_cancel() writes, and waits until the broker has the message back. Behind
  * each nack it asks a question (basic.qos), as a nack has no answer. Where the channel is closed it waits for close-ok.
@@ -62,8 +61,6 @@ typedef struct al_consumer_kind {
   /* The consumer has taken this message. RECEIVED is notified after that, perhaps later. NULL: its content is not
    * needed. */
   void (*took)(al_consumer *, const al_content *);
-  /* WAITING, HAS: true if al_consumer_cancel() must close the channel instead of sending a cancel. NULL: never. */
-  bool (*closes)(const al_consumer *);
   /* Notifies the owner. If the consumer is OUT now, it is not used after this call, so the owner may free it. */
   void (*told)(al_consumer *, al_consumer_news, const al_event *);
 } al_consumer_kind;
