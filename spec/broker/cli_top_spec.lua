@@ -101,9 +101,9 @@ describe("amqp-lock-admin top", function()
           if not output:find(row) then return nil, row .. " is not in\n" .. output end
         end
       end
-      return true
+      local counts = ('"name":"%s","kind":"token_semaphore","total":1,"free":0'):format(name)
+      return output:find(counts, 1, true), counts .. " is not in\n" .. output
     end, SECONDS)
-    assert.is_truthy(output:find(('"name":"%s","kind":"token_semaphore","total":1,"free":0'):format(name), 1, true))
     assert.equal(7, select(2, output:gsub("\n", "")), output)
     for _, lock in ipairs(held) do
       assert.is_truthy(output:find(('"ticket":"%s","connection":"127.0.0.1:'):format(lock.ticket), 1, true), output)
