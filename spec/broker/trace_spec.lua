@@ -30,9 +30,9 @@ operated_it("a trace of two processes has a lost race, a hand-over and a lost lo
     two:run "lock:release()"
     return process.contents(path):find "has lost the race"
   end)
-  local lock = stage.take(mutex)
+  local lock, before = stage.take(mutex), #process.contents(path)
   two:begin "lock = assert(mutex:acquire { poll = 600 })"
-  until_true(function() return process.contents(path):find "acquire.c:waiting" end)
+  until_true(function() return process.contents(path):find("two/%d+ op %d+ acquire.c:waiting\n", before) end)
   assert(lock:release())
   two:finish()
   broker.suite:delete_queue(queue)
