@@ -92,6 +92,7 @@ build = {
         "src/core/tokens/drain_goal.c",
         "src/core/tokens/fast_mutex.c",
         "src/core/tokens/permit.c",
+        "src/core/tokens/proof.c",
         "src/core/tokens/taking.c",
         "src/core/tokens/token_admin.c",
         "src/core/tokens/token_plan.c",

@@ -156,7 +156,7 @@ function Connection:mutex(name, opts) return mutex.new(self, options.name(name, 
 
 --- A fast mutex: another kind of lock than conn:mutex, and another lock of the same name. Does not ask the broker.
 ---@param name string as for conn:semaphore
----@param opts? {} there are none: any option raises an error
+---@param opts? amqplocks.FastMutexOptions
 ---@return amqplocks.FastMutex
 function Connection:fast_mutex(name, opts) return fast_mutex.new(self, options.name(name, "fast_mutex"), opts) end
 

@@ -2,10 +2,16 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 --- The fast mutex: mutual exclusion by a queue that stays when nobody holds the mutex. An acquire is one round trip,
--- and a release is none. The client that comes first makes the queue. It excludes no plain mutex of its name.
+-- and a release is none. The client that comes first makes the queue. It excludes no plain mutex of its name. With
+-- `queue_type = "quorum"` it stays exclusive when a cluster is partitioned, and an acquire is three round trips.
 local acquiring = require "amqplocks.acquiring"
 local methods = require "amqplocks.methods"
 local options = require "amqplocks.options"
+
+local OPTIONS = { queue_type = options.checks.one_of("classic", "quorum") }
+
+---@class amqplocks.FastMutexOptions
+---@field queue_type? "classic"|"quorum" of its queue ("classic"); all clients of a name use the same
 
 ---@class amqplocks.FastMutex
 ---@field name string
@@ -59,11 +65,11 @@ function fast_mutex.new(connection, name, opts)
     error('fast_mutex: there is no option fenced; a permit of conn:token_semaphore(name, { queue_type = "quorum", '
       .. 'fenced = true }) with one permit has a fencing token', 0)
   end
-  options.check(opts or {}, {}, "fast_mutex")
+  options.check(opts or {}, OPTIONS, "fast_mutex")
   return setmetatable({
     name = name,
     _connection = connection,
-    _core = connection._session:resource("fast_mutex", name, {}),
+    _core = connection._session:resource("fast_mutex", name, opts or {}),
   }, metatable)
 end
 

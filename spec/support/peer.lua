@@ -476,7 +476,7 @@ end
 --- Other resources of the session, with acquire(), or read() and write(), as for a semaphore.
 function Peer:mutex(mutex, options) return resource(self, "mutex", mutex, options) end
 function Peer:rwlock(rwlock, options) return resource(self, "rwlock", rwlock, options) end
-function Peer:fast_mutex(mutex) return resource(self, "fast_mutex", mutex) end
+function Peer:fast_mutex(mutex, options) return resource(self, "fast_mutex", mutex, options) end
 function Peer:token_semaphore(semaphore, options) return resource(self, "token_semaphore", semaphore, options) end
 
 --- The result of a finished operation; fails the test if the operation failed.

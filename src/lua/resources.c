@@ -53,9 +53,13 @@ static void *make_semaphore(lua_State *L, al_session *session, const char *name,
   return al_semaphore_new(session, name, &options);
 }
 
-static void *make_token_semaphore(lua_State *L, al_session *session, const char *name, int table) {
+static bool is_quorum(lua_State *L, int table) {
   static const char *const types[] = {"classic", "quorum", NULL};
-  al_token_semaphore_options options = {.quorum = word_field(L, table, "queue_type", types) == 1,
+  return word_field(L, table, "queue_type", types) == 1;
+}
+
+static void *make_token_semaphore(lua_State *L, al_session *session, const char *name, int table) {
+  al_token_semaphore_options options = {.quorum = is_quorum(L, table),
                                         .fenced = al_lua_flag_field(L, table, "fenced")};
   return al_token_semaphore_new(session, name, &options);
 }
@@ -66,8 +70,7 @@ static void *make_mutex(lua_State *L, al_session *session, const char *name, int
 }
 
 static void *make_fast_mutex(lua_State *L, al_session *session, const char *name, int table) {
-  (void)L, (void)table;
-  return al_fast_mutex_new(session, name);
+  return is_quorum(L, table) ? al_quorum_mutex_new(session, name) : al_fast_mutex_new(session, name);
 }
 
 static void *make_rwlock(lua_State *L, al_session *session, const char *name, int table) {

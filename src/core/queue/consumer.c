@@ -16,6 +16,7 @@ static const al_move moves[] = {
     {AL_CONSUMER_WAITING, AL_CONSUMER_HAS},            /* a message: RECEIVED */
     {AL_CONSUMER_WAITING, AL_CONSUMER_CANCELLING},     /* al_consumer_cancel: cancel */
     {AL_CONSUMER_HAS, AL_CONSUMER_SUBSCRIBING},        /* al_consumer_discard: cancel, ack, consume */
+    {AL_CONSUMER_HAS, AL_CONSUMER_WAITING},            /* al_consumer_again: reject or nack */
     {AL_CONSUMER_SUBSCRIBING, AL_CONSUMER_CANCELLING}, /* al_consumer_return: closes the channel */
     {AL_CONSUMER_HAS, AL_CONSUMER_CANCELLING},         /* al_consumer_return: cancel, nack, a question */
     /* CANCELLING, the last answer: ENDED. Not CANCELLING, the queue went: CANCELLED. The broker closes the channel:
@@ -159,6 +160,7 @@ static void method_arrived(al_consumer *consumer, const al_event *event) {
 static void message_arrived(al_consumer *consumer, const al_event *event) {
   const al_content *content = event->content;
   if (strcmp(content->consumer_tag, consumer->tag) != 0) return;
+  if (consumer->channel->state == AL_CHANNEL_CLOSING) return; /* it goes back with the channel */
   if (consumer->kind->wants && !consumer->kind->wants(content)) {
     acknowledge(consumer, content->delivery_tag);
   } else if (consumer->state == AL_CONSUMER_CANCELLING || consumer->delivery != 0) {
@@ -224,8 +226,24 @@ void al_consumer_discard(al_consumer *consumer) {
   consume(consumer);
 }
 
+void al_consumer_again(al_consumer *consumer, bool rejects) {
+  amqp_basic_reject_t reject = {.delivery_tag = consumer->delivery, .requeue = 1};
+  if (rejects)
+    al_link_method(consumer->channel->link, consumer->channel->number, AMQP_BASIC_REJECT_METHOD, &reject);
+  else
+    give_back(consumer, consumer->delivery);
+  consumer->delivery = 0;
+  go(consumer, AL_CONSUMER_WAITING);
+}
+
+/* True if the consumer is cancelled by the end of its channel, which gives back what is under way to it, too. */
+static bool is_closed(const al_consumer *consumer) {
+  bool consumes = consumer->state == AL_CONSUMER_WAITING || consumer->state == AL_CONSUMER_HAS;
+  return consumer->state == AL_CONSUMER_SUBSCRIBING || (consumes && consumer->kind->closes);
+}
+
 void al_consumer_cancel(al_consumer *consumer) {
-  if (consumer->state == AL_CONSUMER_SUBSCRIBING) { /* gives back what is under way to it, too */
+  if (is_closed(consumer)) {
     al_channel_close(consumer->channel);
     leave_channel(consumer);
   } else if (consumer->state == AL_CONSUMER_HAS) {
@@ -241,7 +259,7 @@ void al_consumer_cancel(al_consumer *consumer) {
 /* The channel handles the question after the nack. */
 void al_consumer_return(al_consumer *consumer) {
   consumer->returns = true;
-  if (consumer->state == AL_CONSUMER_SUBSCRIBING) {
+  if (is_closed(consumer)) {
     al_channel_leave(consumer->channel);
     go(consumer, AL_CONSUMER_CANCELLING);
   } else if (consumer->state == AL_CONSUMER_HAS) {

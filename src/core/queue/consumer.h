@@ -58,6 +58,7 @@ typedef struct al_consumer_kind {
   int (*arguments)(const al_consumer *, amqp_table_entry_t *);
   /* False: the message is acknowledged, and so deleted. NULL: every message is wanted. */
   bool (*wants)(const al_content *);
+  bool closes; /* it is cancelled by closing its channel */
   /* The consumer has taken this message. RECEIVED is notified after that, perhaps later. NULL: its content is not
    * needed. */
   void (*took)(al_consumer *, const al_content *);
@@ -99,6 +100,9 @@ void al_consumer_ask(al_consumer *consumer);
 
 /* HAS: discards the message (acknowledges it), and takes another. */
 void al_consumer_discard(al_consumer *consumer);
+
+/* HAS: gives the message back, by a reject or a nack, and consumes on: WAITING. */
+void al_consumer_again(al_consumer *consumer, bool rejects);
 
 /* Stops consuming, and gives back the message that it has or that is under way. If the consumer is neither CANCELLING
  * nor OUT yet, one of two things follows: it is OUT when this call returns, and nothing is notified; or it is

@@ -12,11 +12,9 @@
  *
  * HAS_DELIVERY_LIMIT: from here on a quorum queue has a limit of deliveries by default, and -1 means that it has
  * none. Before, -1 would be the strictest limit of all. HAS_TIMEOUT: from here on a queue may have a consumer timeout
- * of its own. HAS_DISCONNECTED_TIMEOUT: from here on a quorum queue may be told how soon it takes back the messages of a
- * consumer whose node is unreachable. CLASSIC_HAS_NONE: from here on classic queues have no consumer timeout, and a declare that gives them
+ * of its own. CLASSIC_HAS_NONE: from here on classic queues have no consumer timeout, and a declare that gives them
  * one is refused. */
 #define HAS_DELIVERY_LIMIT 40000
-#define HAS_DISCONNECTED_TIMEOUT 40300
 #define HAS_TIMEOUT 31200
 #define CLASSIC_HAS_NONE 40300
 
@@ -122,13 +120,25 @@ void al_declare_marks(al_channel *channel, const char *queue, bool is_quorum) {
 
 /* On RabbitMQ 3.10 a queue with x-overflow=drop-head crashes if a token is published in the middle of a release, between
  * the cancel and the nack of its holder, while another one lies ready. With reject-publish it does not. */
+static void keep_one_for_one(shape *shape) {
+  add(shape, al_field_yes("x-single-active-consumer"));
+  add(shape, al_field_number("x-max-length", 1));
+  add(shape, al_field_text("x-overflow", "reject-publish"));
+}
+
 void al_declare_fast_mutex(al_channel *channel, const char *queue, bool is_answered) {
   shape mutex = durable(queue, false);
   mutex.declare.nowait = !is_answered;
-  add(&mutex, al_field_yes("x-single-active-consumer"));
-  add(&mutex, al_field_number("x-max-length", 1));
-  add(&mutex, al_field_text("x-overflow", "reject-publish"));
+  keep_one_for_one(&mutex);
   add(&mutex, al_field_number("x-expires", FAST_MUTEX_EXPIRES));
+  send(channel, &mutex);
+}
+
+void al_declare_quorum_mutex(al_channel *channel, const char *queue) {
+  shape mutex = of_tokens(channel, queue, true);
+  keep_one_for_one(&mutex);
+  add(&mutex, al_field_number("x-consumer-timeout", TEN_YEARS));
+  add(&mutex, al_field_number("x-consumer-disconnected-timeout", AL_MUTEX_DISCONNECTED_TIMEOUT));
   send(channel, &mutex);
 }
 
@@ -150,7 +160,7 @@ void al_declare_scratch(al_channel *channel, const char *queue) {
 void al_declare_fence(al_channel *channel, const char *queue) {
   shape fence = of_tokens(channel, queue, true);
   keep(&fence, 1);
-  if (channel->link->version >= HAS_DISCONNECTED_TIMEOUT)
+  if (channel->link->version >= AL_HAS_DISCONNECTED_TIMEOUT)
     add(&fence, al_field_number("x-consumer-disconnected-timeout", DISCONNECTED_TIMEOUT));
   send(channel, &fence);
 }

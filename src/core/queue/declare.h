@@ -13,6 +13,8 @@
  *   permits, marks                 durable, classic or quorum; no delivery limit; permits: consumer timeout ten years
  *   fast mutex                     durable, classic, single active consumer, keeps one message, refuses more, expires
  *                                  after ten minutes without use
+ *   quorum mutex                   durable, quorum, single active consumer, keeps one message, refuses more; no delivery
+ *                                  limit, consumer timeout ten years, disconnected timeout of 15 seconds
  *   bolt                           durable, classic, keeps no message, expires after ten seconds without use
  *   fence                          durable, quorum, no delivery limit, keeps one message
  *   unfinished                     durable, classic: stands beside a fence that has no message yet
@@ -43,6 +45,12 @@ void al_declare_marks(al_channel *channel, const char *queue, bool is_quorum);
 /* `is_answered`: the broker answers with declare-ok, which tells the number of consumers. Otherwise it answers only
  * if it refuses, and need not ask the queue. */
 void al_declare_fast_mutex(al_channel *channel, const char *queue, bool is_answered);
+
+/* The broker's version from which on a quorum queue may be told how soon it takes back the messages of a consumer whose
+ * node is unreachable, and how soon the queue of a quorum mutex does so, in milliseconds. */
+#define AL_HAS_DISCONNECTED_TIMEOUT 40300
+#define AL_MUTEX_DISCONNECTED_TIMEOUT 15000
+void al_declare_quorum_mutex(al_channel *channel, const char *queue);
 void al_declare_bolt(al_channel *channel, const char *queue, bool is_answered);
 
 void al_declare_scratch(al_channel *channel, const char *queue);

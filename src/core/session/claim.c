@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <stdio.h>
 
+#include "core/base/backoff.h"
 #include "core/session/session.h"
 
 /* ---- for the kinds ---------------------------------------------------------------------------------------------- */
@@ -15,6 +16,7 @@ void al_claim_init(al_claim *claim, const al_claim_kind *kind, al_session *sessi
   claim->session = session;
   claim->link = link;
   claim->users = 1;
+  claim->certain_until = AL_NEVER;
   snprintf(claim->queue, sizeof claim->queue, "%s", queue);
   al_session_ticket(session, claim->ticket);
 }
@@ -116,7 +118,10 @@ int al_claim_confirm(al_claim *claim) {
   return ++claim->asked;
 }
 
-int64_t al_claim_certain_until(const al_claim *claim) { return al_link_certain_until(claim->link); }
+int64_t al_claim_certain_until(const al_claim *claim) {
+  int64_t by_link = al_link_certain_until(claim->link), by_proof = claim->certain_until;
+  return by_link < by_proof ? by_link : by_proof;
+}
 
 void al_claim_use(al_claim *claim) { claim->users++; }
 
@@ -176,10 +181,12 @@ void al_claims_sweep(al_session *session) {
   if (!session->needs_cleanup) return;
   session->needs_cleanup = false;
   session->cleanup_due = AL_NEVER;
+  for (al_claim *claim = session->claims; claim; claim = claim->next)
+    if (claim->kind->sweep)
+      session->cleanup_due = al_earlier(session->cleanup_due, claim->kind->sweep(claim));
+  session->needs_cleanup |= session->cleanup_due != AL_NEVER;
   for (al_claim **at = &session->claims; *at;) {
     al_claim *claim = *at;
-    int64_t again = claim->kind->sweep ? claim->kind->sweep(claim) : AL_NEVER;
-    if (again < session->cleanup_due) session->cleanup_due = again;
     if (claim->state == AL_CLAIM_GONE) {
       put_away(at);
       continue;

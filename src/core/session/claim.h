@@ -32,7 +32,8 @@ typedef struct al_claim_kind {
   /* HELD: asks the broker whether it is still held. A positive answer adds one to `confirmed`. Returns false if it
    * cannot ask. */
   bool (*confirm)(al_claim *);
-  /* Retries what could not be undone, if it is time. Returns when to retry next. NULL: there is nothing to retry. */
+  /* Does what is due: retries what could not be undone, or proves that the claim is held. Returns when to call it
+   * next. NULL: nothing is ever due. */
   int64_t (*sweep)(al_claim *);
   void (*down)(
       al_claim *); /* the link went down; for a claim that has no channel to be notified by; or NULL */
@@ -49,6 +50,7 @@ struct al_claim {
   char queue[AL_NAME_SIZE];    /* the queue that is claimed, or from which the permit comes */
   char ticket[AL_TICKET_SIZE]; /* never used twice; also the consumer's tag */
   double acquired_at;          /* seconds since the epoch */
+  _Atomic int64_t certain_until; /* by a proof of its kind; AL_NEVER: it needs none beside its link's */
   bool is_listed;              /* it is in the session's list */
 
   al_code
@@ -78,7 +80,7 @@ void al_claim_undo(al_claim *claim, al_op *op);
  * the number returned, or the claim is no longer HELD. Returns 0 if there is no channel to ask on. */
 int al_claim_confirm(al_claim *claim);
 
-/* Until when the claim, if it is HELD, is certain to be; see al_link_certain_until. */
+/* Until when the claim, if it is HELD, is certain to be, by its link (al_link_certain_until) and by its own proof. */
 int64_t al_claim_certain_until(const al_claim *claim);
 
 /* Adds and drops a reference. al_claim_leave() does not release the claim. It accepts NULL. */
@@ -88,8 +90,8 @@ void al_claim_leave(al_claim *claim);
 /* For the session: the holder went down, and with it each claim that has no channel to be notified by. */
 void al_claims_down(al_session *session);
 
-/* For the session: frees claims that are GONE and unused, takes those that are GONE off the list, and retries to undo
- * those that could not be undone. */
+/* For the session: does what is due for each claim, takes those that are GONE off the list, and frees them if they are
+ * unused. */
 void al_claims_sweep(al_session *session);
 
 /* For the session's end, when nothing can arrive any more. */

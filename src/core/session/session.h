@@ -48,8 +48,8 @@ struct al_session {
   int nests;                           /* operations that begin now are parts of others */
   al_annex *annexes[AL_ANNEX_BUCKETS]; /* what the layers above keep in it; annex.h */
   uint64_t annex_uses;
-  bool needs_cleanup;  /* some claims are GONE or UNDOING */
-  int64_t cleanup_due; /* when to retry the undoing of a claim; AL_NEVER */
+  bool needs_cleanup;  /* some claims are GONE or UNDOING, or need proofs */
+  int64_t cleanup_due; /* when something is due for a claim; AL_NEVER */
   uint64_t random;
   int64_t now;
   double wall; /* seconds since the epoch at `now` = 0 */

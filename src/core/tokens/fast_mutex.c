@@ -28,13 +28,21 @@ static const al_takeable_kind kind = {.lock = AL_LOCK_FAST_MUTEX,
                                       .coming = "it has come, and is being confirmed",
                                       .failure_text = words};
 
-al_fast_mutex *al_fast_mutex_new(al_session *session, const char *name) {
+static al_fast_mutex *make(al_session *session, const char *name, al_source source) {
   al_fast_mutex *mutex = al_takeable_new(session, &kind, sizeof *mutex, name);
   if (!mutex) return NULL;
-  mutex->from.source = AL_FROM_FAST_MUTEX;
+  mutex->from.source = source;
   al_name(mutex->from.queue, AL_SUFFIX_FAST_MUTEX, name);
   al_name(mutex->from.rival, AL_SUFFIX_MUTEX, name);
   return mutex;
+}
+
+al_fast_mutex *al_fast_mutex_new(al_session *session, const char *name) {
+  return make(session, name, AL_FROM_FAST_MUTEX);
+}
+
+al_fast_mutex *al_quorum_mutex_new(al_session *session, const char *name) {
+  return make(session, name, AL_FROM_QUORUM_MUTEX);
 }
 
 void al_fast_mutex_drop(al_fast_mutex *mutex) {

@@ -28,10 +28,14 @@ static void lose(al_permit *permit, const char *why) {
 
 static bool is_of(const al_permit *permit, al_source source) { return permit->source == source; }
 
+static bool is_proved(const al_permit *permit) { return is_of(permit, AL_FROM_QUORUM_MUTEX); }
+
+static bool is_of_mutex(const al_permit *permit) { return is_of(permit, AL_FROM_FAST_MUTEX) || is_proved(permit); }
+
 /* The broker refused the declare or the consume. A fast mutex was declared before: it is absent only if somebody has
  * deleted it since, and the next claim makes it anew. */
 static void refused(al_permit *permit, const al_event *event) {
-  al_code absent = is_of(permit, AL_FROM_FAST_MUTEX) ? AL_LOST : AL_NOT_FOUND;
+  al_code absent = is_of_mutex(permit) ? AL_LOST : AL_NOT_FOUND;
   al_claim_blame(&permit->claim, al_event_code(event, AL_SQUATTED, absent), event->text);
   al_claim_enter(&permit->claim, AL_CLAIM_GONE);
 }
@@ -53,20 +57,32 @@ static int64_t number_of(const al_permit *permit, const al_content *content) {
 
 static void took(al_consumer *consumer, const al_content *content) {
   al_permit *permit = consumer->owner;
+  if (is_proved(permit))
+    permit->is_disproved |= !al_proof_read(&permit->proof, content, permit->claim.session->now);
   permit->number = number_of(permit, content);
   if (permit->number > 0) snprintf(permit->id, sizeof permit->id, "%.16s", content->message_id);
 }
 
 /* True if the broker refused what al_permit_begin() has asked. */
 static bool is_refusal(const al_permit *permit, const al_event *event) {
-  bool is_ours = is_of(permit, AL_FROM_FAST_MUTEX) && event->method == AMQP_QUEUE_DECLARE_METHOD;
+  bool is_ours = is_of_mutex(permit) && event->method == AMQP_QUEUE_DECLARE_METHOD;
   return permit->claim.state == AL_CLAIM_CLAIMING && (is_ours || event->method == AMQP_BASIC_CONSUME_METHOD);
 }
 
 /* Nobody else consumes, and nothing is there to be consumed. A token that is just being given back is not counted before
  * consume-ok: the queue answers a declare before it handles a nack that came earlier. */
 static bool is_deserted(const al_permit *permit, const amqp_queue_declare_ok_t *found, uint32_t own) {
-  return is_of(permit, AL_FROM_FAST_MUTEX) && found->message_count == 0 && found->consumer_count <= own;
+  return is_of_mutex(permit) && found->message_count == 0 && found->consumer_count <= own;
+}
+
+/* The token of a quorum mutex has come, perhaps again. */
+static void received(al_permit *permit) {
+  al_claim *claim = &permit->claim;
+  claim->session->needs_cleanup = true; /* permit_sweep() goes on */
+  if (permit->is_disproved || permit->proof.certain_until == 0) return;
+  claim->certain_until = permit->proof.certain_until;
+  claim->confirmed = permit->proves;
+  if (claim->state == AL_CLAIM_CLAIMING) al_claim_got(claim);
 }
 
 static void permit_told(al_consumer *consumer, al_consumer_news news, const al_event *event) {
@@ -79,7 +95,10 @@ static void permit_told(al_consumer *consumer, al_consumer_news news, const al_e
     case AL_CONSUMER_SUBSCRIBED:
       break;
     case AL_CONSUMER_RECEIVED:
-      al_claim_got(claim);
+      if (is_proved(permit))
+        received(permit);
+      else
+        al_claim_got(claim);
       break;
     case AL_CONSUMER_EMPTY:
       permit->is_none = true;
@@ -107,7 +126,9 @@ static void permit_told(al_consumer *consumer, al_consumer_news news, const al_e
  * nobody, the broker closes the channel, and does not read the consume. */
 static void prepare(const al_consumer *consumer) {
   const al_permit *permit = consumer->owner;
-  if (is_of(permit, AL_FROM_FAST_MUTEX))
+  if (is_proved(permit))
+    al_declare_quorum_mutex(consumer->channel, consumer->queue);
+  else if (is_of(permit, AL_FROM_FAST_MUTEX))
     al_declare_fast_mutex(consumer->channel, consumer->queue, permit->counts_first);
 }
 
@@ -133,6 +154,13 @@ static void check_lost(al_permit *permit, const char *why) {
   al_claim_enter(&permit->claim, AL_CLAIM_GONE);
 }
 
+/* A second token: two clients have found none. Who has the token deletes the others. */
+static void purge(const al_permit *permit) {
+  amqp_queue_purge_t purge = {.queue = amqp_cstring_bytes(permit->claim.queue), .nowait = 1};
+  const al_channel *channel = permit->consumer.channel;
+  al_link_method(channel->link, channel->number, AMQP_QUEUE_PURGE_METHOD, &purge);
+}
+
 /* Somebody may have deleted the queue of a fast mutex, and somebody else may have made it anew. A queue without
  * consumers does not have the holder's. */
 static bool has_forgotten(const al_permit *permit, const amqp_queue_declare_ok_t *found) {
@@ -142,8 +170,10 @@ static bool has_forgotten(const al_permit *permit, const amqp_queue_declare_ok_t
 
 static void checked(al_permit *permit, const amqp_queue_declare_ok_t *found) {
   if (permit->is_deciding) {
-    permit->was_deserted = is_deserted(permit, found, 1);
+    permit->was_deserted |= !is_proved(permit) && is_deserted(permit, found, 1);
     decide(permit);
+  } else if (is_proved(permit)) {
+    if (permit->claim.state == AL_CLAIM_HELD && found->message_count > 0) purge(permit);
   } else if (has_forgotten(permit, found)) {
     check_lost(permit, "its queue was made anew");
   } else {
@@ -154,7 +184,7 @@ static void checked(al_permit *permit, const amqp_queue_declare_ok_t *found) {
 /* Any refusal but 404 counts as a confirmation of the permit: the broker has answered on this connection, and has
  * not said that the permit is lost. */
 static void check_refused(al_permit *permit, const al_event *event) {
-  permit->claim.confirmed = permit->claim.asked;
+  if (!is_proved(permit)) permit->claim.confirmed = permit->claim.asked;
   permit->cannot_ask = event->reply_code == AMQP_ACCESS_REFUSED;
   if (permit->is_deciding) decide(permit);
   if (event->reply_code != AMQP_NOT_FOUND || permit->claim.state != AL_CLAIM_HELD) return;
@@ -168,13 +198,63 @@ static void check_answered(al_claim *claim, const al_event *event) {
     checked((al_permit *)claim, event->decoded);
 }
 
-static bool permit_confirm(al_claim *claim) { return al_check_ask(&((al_permit *)claim)->check); }
+static bool permit_confirm(al_claim *claim) {
+  al_permit *permit = (al_permit *)claim;
+  if (!is_proved(permit)) return al_check_ask(&permit->check);
+  claim->session->needs_cleanup = true; /* permit_sweep() sends it */
+  claim->session->cleanup_due = 0;
+  return true;
+}
+
+/* ---- proofs of a quorum mutex ------------------------------------------------------------------------------------ */
+
+static void disprove(al_permit *permit, const char *why) {
+  al_claim_lose(&permit->claim, why);
+  al_consumer_cancel(&permit->consumer);
+  al_claim_enter(&permit->claim, AL_CLAIM_GONE);
+  al_claim_notify(&permit->claim);
+}
+
+static void prove(al_permit *permit) {
+  al_proof *proof = &permit->proof;
+  if (permit->claim.asked > permit->claim.confirmed) al_proof_hurry(proof);
+  al_proof_act act = al_proof_next(proof, permit->claim.session->now);
+  if (act == AL_PROOF_RESTS) return;
+  bool begins = al_proof_is_settled(proof) && permit->claim.state == AL_CLAIM_HELD;
+  permit->proves = permit->claim.asked;
+  al_proof_acts(proof, act, permit->claim.session->now);
+  al_consumer_again(&permit->consumer, act == AL_PROOF_REJECTS);
+  if (begins && !permit->cannot_ask) al_check_ask(&permit->check);
+}
+
+/* A release during a proof waits for its end: the next client then need not wait for AL_PROOF_TAKEOVER. */
+static int64_t permit_sweep(al_claim *claim) {
+  al_permit *permit = (al_permit *)claim;
+  al_consumer *consumer = &permit->consumer;
+  bool consumes = consumer->state == AL_CONSUMER_HAS || consumer->state == AL_CONSUMER_WAITING;
+  if (!is_proved(permit) || !consumes) return AL_NEVER;
+  if (permit->is_disproved) {
+    disprove(permit, "the broker gave it to another client meanwhile");
+  } else if (claim->certain_until <= claim->session->now) {
+    disprove(permit, "the queue did not confirm it in time: it has no majority, or was out of reach");
+  } else if (claim->state == AL_CLAIM_RELEASING && al_proof_is_settled(&permit->proof)) {
+    al_consumer_return(consumer);
+  } else {
+    prove(permit);
+    return al_proof_due(&permit->proof);
+  }
+  return AL_NEVER;
+}
 
 /* ---- beginning and ending --------------------------------------------------------------------------------------- */
 
 static void permit_release(al_claim *claim) {
   al_permit *permit = (al_permit *)claim;
-  if (claim->owed_by != 0 || is_of(permit, AL_FROM_QUORUM))
+  if (is_proved(permit) && claim->state == AL_CLAIM_HELD && !al_proof_is_settled(&permit->proof)) {
+    al_claim_enter(claim, AL_CLAIM_RELEASING);
+    return;
+  }
+  if (is_proved(permit) || claim->owed_by != 0 || is_of(permit, AL_FROM_QUORUM))
     al_consumer_return(&permit->consumer);
   else
     al_consumer_cancel(&permit->consumer);
@@ -188,7 +268,7 @@ static void permit_free(al_claim *claim) { free(claim); }
 static const al_move moves[] = {
     {AL_CLAIM_CLAIMING, AL_CLAIM_HELD},      /* a message */
     {AL_CLAIM_CLAIMING, AL_CLAIM_RELEASING}, /* a release behind consume-ok: cancel */
-    {AL_CLAIM_HELD, AL_CLAIM_RELEASING},     /* a release of a quorum permit, or by al_claim_undo */
+    {AL_CLAIM_HELD, AL_CLAIM_RELEASING},     /* a release at a quorum queue, or by al_claim_undo */
     /* CLAIMING: the consume is refused (code says why), or a release before consume-ok closes the channel. HELD: a
      * release, by cancel and nack in one go, or by closing the channel. RELEASING: the last answer. Any: the queue, the
      * channel or the link ends: lost, if it was HELD */
@@ -196,17 +276,22 @@ static const al_move moves[] = {
     AL_MOVES_END};
 
 al_link *al_permit_link(al_session *session, al_source source) {
-  return source == AL_FROM_QUORUM ? &session->quorum : &session->holder;
+  bool is_quorum = source == AL_FROM_QUORUM || source == AL_FROM_QUORUM_MUTEX;
+  return is_quorum ? &session->quorum : &session->holder;
 }
 
-al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source source, bool counts_first) {
+al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source source, bool counts_first,
+                           int64_t new_until) {
   static const al_claim_kind kind = {.moves = moves,
                                      .release = permit_release,
                                      .confirm = permit_confirm,
+                                     .sweep = permit_sweep,
                                      .gone = permit_gone,
                                      .free = permit_free};
   static const al_consumer_kind permit_kind = {
       .prepare = prepare, .arguments = arguments, .took = took, .told = permit_told};
+  static const al_consumer_kind proved_kind = {
+      .closes = true, .prepare = prepare, .took = took, .told = permit_told};
   al_session *session = op->session;
   al_permit *permit = calloc(1, sizeof *permit);
   if (!permit) {
@@ -215,10 +300,11 @@ al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source
   }
   al_claim_init(&permit->claim, &kind, session, al_permit_link(session, source), queue);
   al_check_init(&permit->check, &permit->claim, check_answered);
-  al_consumer_init(&permit->consumer, &permit_kind, session, permit->claim.link, permit, permit->claim.queue,
-                   priority);
   permit->source = source;
   permit->counts_first = counts_first;
+  permit->proof.new_until = new_until;
+  al_consumer_init(&permit->consumer, is_proved(permit) ? &proved_kind : &permit_kind, session,
+                   permit->claim.link, permit, permit->claim.queue, priority);
   if (!al_consumer_subscribe(&permit->consumer)) {
     al_op_fail_channel(op, permit->claim.link,
                        "all %d channels of the connection are in use; each permit takes one",
@@ -230,6 +316,14 @@ al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source
   al_claim_list(&permit->claim);
   al_op_watch(op, &permit->claim);
   return permit;
+}
+
+bool al_permit_is_proving(const al_permit *permit) {
+  return permit->proof.has_token && permit->claim.state == AL_CLAIM_CLAIMING;
+}
+
+bool al_permit_is_doubted(const al_permit *permit) {
+  return al_permit_is_proving(permit) && permit->claim.session->now < permit->proof.free_at;
 }
 
 bool al_permit_waits(const al_permit *permit) { return permit->consumer.state == AL_CONSUMER_WAITING; }

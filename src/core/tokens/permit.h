@@ -35,12 +35,14 @@
 #include "core/queue/consumer.h"
 #include "core/session/check.h"
 #include "core/session/claim.h"
+#include "core/tokens/proof.h"
 
 /* What the permit is taken from. */
 typedef enum al_source {
   AL_FROM_CLASSIC,   /* a token semaphore whose queue is a classic queue */
   AL_FROM_QUORUM,    /* a token semaphore whose queue is a quorum queue */
-  AL_FROM_FAST_MUTEX /* the queue of a fast mutex */
+  AL_FROM_FAST_MUTEX, /* the queue of a fast mutex */
+  AL_FROM_QUORUM_MUTEX /* the same, a quorum queue: claimed when it is proved (proof.h) */
 } al_source;
 
 typedef struct al_permit {
@@ -55,17 +57,28 @@ typedef struct al_permit {
   bool cannot_ask;         /* the broker denies that question */
   bool counts_first; /* a fast mutex: its declare is answered, by the numbers before this consumer came */
   bool was_deserted; /* a fast mutex: its queue had no token, and no consumer but this one */
+  al_proof proof;    /* of a quorum mutex */
+  bool is_disproved; /* others had the token meanwhile */
+  int proves;        /* so many questions (al_claim_confirm) the next proof answers */
 } al_permit;
 
 /* The link on which permits from such a queue are held. */
 al_link *al_permit_link(al_session *session, al_source source);
 
 /* Begins a claim for `op`, which watches the claim from now on and is its first user. Its link must be open.
- * `counts_first`: see al_permit. NULL: no channel or no memory, and the operation has failed. */
-al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source source, bool counts_first);
+ * `counts_first`: see al_permit. `new_until`: see al_proof. NULL: no channel or no memory, and the operation has
+ * failed. */
+al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source source, bool counts_first,
+                           int64_t new_until);
 
 /* True if consume-ok has arrived, and no message yet. */
 bool al_permit_waits(const al_permit *permit);
+
+/* True if the token of a quorum mutex has come, and it is not held yet. */
+bool al_permit_is_proving(const al_permit *permit);
+
+/* The same, and another client may hold the mutex, which does not know that it has lost the token. */
+bool al_permit_is_doubted(const al_permit *permit);
 
 /* While al_permit_waits(): asks whether a permit lies ready; see al_consumer_ask(). A quorum queue sends
  * consume-ok before it has delivered its ready messages. With `checks_first`, a passive declare goes to the queue

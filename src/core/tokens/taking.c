@@ -9,6 +9,8 @@
 #include "core/base/backoff.h"
 #include "core/hold/lock.h"
 #include "core/hold/retry.h"
+#include "core/queue/declare.h"
+#include "core/queue/inspect.h"
 #include "core/session/op.h"
 #include "core/session/probe.h"
 #include "core/session/session.h"
@@ -23,6 +25,7 @@ typedef struct taking {
   al_backoff again;  /* before the next try, after the queue or the channel ended */
   al_permit *permit; /* the permit that is being claimed; NULL: none */
   al_probes probes;  /* of seeking_rival and ringing */
+  al_inspect inspect; /* of looking */
 } taking;
 
 /* Several clients may come to a new queue at once. One of them must ring, and after its consume each of them sees the
@@ -31,6 +34,7 @@ typedef struct taking {
 #define COUNTED (5 * AL_SECOND)
 
 static void asking(al_op *op);
+static void looking(al_op *op);
 static void waiting(al_op *op);
 static void needing_prober(al_op *op);
 static void proberless(al_op *op);
@@ -101,6 +105,7 @@ static void leave_permit(taking *self) {
 static void acquire_stop(al_op *op) {
   taking *self = (taking *)op;
   if (self->permit) al_claim_undo(&self->permit->claim, op);
+  if (op->step == looking) al_inspect_cancel(&self->inspect);
   leave_permit(self);
 }
 
@@ -229,7 +234,8 @@ static void wait_for(taking *self, int64_t time) {
 static void waiting(al_op *op) {
   taking *self = (taking *)op;
   bool rings = self->from->kind->is_mutex;
-  if (is_claiming(self) && rings && al_op_is_woken(op)) wait_for(self, ring_again(self));
+  if (!is_claiming(self) || !rings || !al_op_is_woken(op)) return;
+  wait_for(self, al_permit_is_proving(self->permit) ? self->options.poll : ring_again(self));
 }
 
 /* True if another lock of this session holds what is asked for. Callers that share a session may wait for one
@@ -253,10 +259,12 @@ static bool lost_prober(taking *self) {
 
 static void deciding(al_op *op) {
   taking *self = (taking *)op;
-  if (!is_claiming(self) || !self->permit->is_none) return;
+  if (!is_claiming(self)) return;
+  bool is_proving = al_permit_is_proving(self->permit);
+  if (is_proving ? !al_permit_is_doubted(self->permit) : !self->permit->is_none) return;
   self->from->cannot_ask |= self->permit->cannot_ask;
   al_op_answered(op);
-  if (self->permit->was_deserted) {
+  if (self->permit->was_deserted && !is_proving) {
     if (!lost_prober(self)) al_op_next(op, needing_prober);
   } else if (!self->waits) {
     leave(self);
@@ -274,9 +282,9 @@ static void settling(al_op *op) {
   if (!is_claiming(self) || op->wake != AL_NEVER) return;
   al_op_ask(op);
   bool is_counted = self->permit->counts_first || self->has_rung;
-  bool looks = self->from->source == AL_FROM_QUORUM || (self->from->kind->is_mutex && !is_counted);
-  al_permit_ask(self->permit, looks && !self->from->cannot_ask);
-  al_op_enter(op, deciding);
+  bool looks = self->from->source != AL_FROM_CLASSIC && !(is_counted && self->from->source == AL_FROM_FAST_MUTEX);
+  if (!al_permit_is_proving(self->permit)) al_permit_ask(self->permit, looks && !self->from->cannot_ask);
+  al_op_next(op, deciding);
 }
 
 static void settle(al_op *op) {
@@ -365,15 +373,41 @@ static void consuming(al_op *op) {
   if (is_claiming(self) && al_permit_waits(self->permit)) settle(op);
 }
 
+#define NEW (10 * AL_SECOND) /* so long after there was none, a queue is taken for new */
+
+static void looking(al_op *op) {
+  taking *self = (taking *)op;
+  if (!al_inspect_poll(&self->inspect)) return;
+  al_op_answered(op);
+  self->from->is_known = true;
+  self->from->new_until = self->inspect.exists ? 0 : op->session->now + NEW;
+  al_op_next(op, asking);
+}
+
+/* True if the queue of a quorum mutex is known, or need not be. */
+static bool is_known(taking *self) {
+  al_op *op = &self->op;
+  const al_link *link = link_of(self);
+  if (self->from->source != AL_FROM_QUORUM_MUTEX) return true;
+  if (link->version < AL_HAS_DISCONNECTED_TIMEOUT) {
+    al_op_fail(op, AL_CONFLICT, "a mutex of quorum queues needs RabbitMQ 4.3 or later, and this is %d.%d",
+               link->version / 10000, link->version / 100 % 100);
+  } else if (!self->from->is_known) {
+    al_op_enter(op, looking);
+    al_inspect_begin(&self->inspect, op, self->from->queue);
+  }
+  return self->from->is_known && !op->done;
+}
+
 static void asking(al_op *op) {
   taking *self = (taking *)op;
-  if (!al_op_needs(op, link_of(self))) return;
+  if (!al_op_needs(op, link_of(self)) || !is_known(self)) return;
   al_op_ask(op);
   al_op_enter(op, consuming);
   self->has_rung = false;
   bool counts_first = self->from->cannot_ask || op->session->now - self->from->counted_at >= COUNTED;
-  self->permit =
-      al_permit_begin(op, self->from->queue, self->options.priority, self->from->source, counts_first);
+  self->permit = al_permit_begin(op, self->from->queue, self->options.priority, self->from->source, counts_first,
+                                 self->from->new_until);
 }
 
 static al_op *begin(al_takeable *from, const al_acquire_options *options) {

@@ -46,6 +46,8 @@ struct al_takeable {
   al_source source;
   bool is_fenced;     /* a permit without a fencing token is not handed over */
   int64_t counted_at; /* a fast mutex: when it was last found in its right shape; or long ago */
+  bool is_known;      /* a quorum mutex: its queue exists, or is being made */
+  int64_t new_until;  /* a quorum mutex: see al_proof */
   bool cannot_ask;    /* the broker denies asking whether the queue exists */
 };
 

@@ -316,6 +316,7 @@ static void keep_counts(al_content *content, const amqp_basic_properties_t *prop
   content->base = al_field_integer(headers, AL_HEADER_BASE, -1);
   bool is_counted = is_count(delivered) && is_count(acquired);
   content->returns = is_counted ? delivered + acquired : 0;
+  content->failures = is_counted ? delivered : 0;
   content->is_moved = !is_counted || is_moved(content, headers);
 }
 

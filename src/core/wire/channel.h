@@ -41,7 +41,8 @@ typedef struct al_content {
   uint32_t others;  /* GET_OK: the number of messages that the queue has beside this one */
   bool redelivered; /* DELIVER, GET_OK: the broker has delivered it before */
   int64_t base;     /* the header AL_HEADER_BASE; -1: there is none */
-  int64_t returns;  /* how often a quorum queue has had this message back, by its headers */
+  int64_t returns;  /* how often a quorum queue has had this message back, by its headers. From 4.3 on each of the */
+  int64_t failures; /* failures, which a delivery limit counts, counts twice in it */
   bool is_moved;    /* its headers tell that it was published again: the count of its returns began anew */
 } al_content;
 

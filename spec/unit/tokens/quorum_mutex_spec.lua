@@ -1,0 +1,231 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- A quorum mutex is held when its queue has proved it (proof.h). A token is a list of two counts: acquired, failures.
+local scene = require "spec.unit.tokens.permit_scene"
+
+local QUEUE, CERTAIN, TAKEOVER = "images-fastmutex", 14.5, 15.25
+
+describe("a quorum mutex", function ()
+  local peer, holder, mutex
+
+  before_each(function ()
+    peer = scene.open()
+    holder, peer.holder = peer.holder, peer.quorum -- scenes act on the link on which permits are held
+    peer.limits = { version = "4.3.6" }
+    mutex = peer:fast_mutex("images", { queue_type = "quorum" })
+  end)
+
+  -- The core looks whether the queue exists.
+  local function looks(exists)
+    if holder:next() == "channel.open" then holder:opened() end
+    local channel = holder:expect("queue.declare", { queue = QUEUE, passive = true }).channel
+    if exists then return holder:declared(channel, QUEUE) end
+    holder:refuse(channel, 404, "NOT_FOUND - no queue 'images-fastmutex' in vhost '/'", "queue.declare")
+  end
+
+  local function token(taker, acquired, failures)
+    local message
+    message, taker.delivery = scene.message(taker, { headers = { ["x-acquired-count"] = acquired,
+      ["x-delivery-count"] = failures } }, acquired > 0)
+    return message
+  end
+
+  local function comes(...) peer.quorum:send(token(...)) end
+
+  -- An acquire that consumes, and gets a token with these counts, or none: then so many consume. Returns op, taker.
+  local function asks(timeout, counts, consumers, exists)
+    local op, link = peer:keep(mutex:acquire(timeout)), peer.quorum
+    if link:due() then link:handshake(peer.limits) end
+    if holder:next() ~= "nothing" then looks(exists ~= false) end
+    if link:next() == "channel.open" then link:opened() end
+    if link:next() == "basic.qos" then
+      link:send{ channel = link:expect("basic.qos", { prefetch_count = 1 }).channel, method = "basic.qos-ok" }
+    end
+    local declare = link:expect("queue.declare", { queue = QUEUE, passive = false, durable = true })
+    local channel = declare.channel
+    assert.same({ ["x-queue-type"] = "quorum", ["x-single-active-consumer"] = true, ["x-max-length"] = 1,
+      ["x-overflow"] = "reject-publish", ["x-delivery-limit"] = -1, ["x-consumer-timeout"] = 315360000000,
+      ["x-consumer-disconnected-timeout"] = 15000 }, declare.arguments)
+    local consume = link:expect("basic.consume", { channel = channel, queue = QUEUE, no_ack = false })
+    assert.is_nil(select(2, peer:signed(consume.arguments))["x-priority"])
+    link:send{ channel = channel, method = "queue.declare-ok", queue = QUEUE, message_count = 0, consumer_count = consumers or 0 }
+    local taker = { channel = channel, tag = consume.consumer_tag }
+    peer.quorum:send({ channel = channel, method = "basic.consume-ok", consumer_tag = taker.tag },
+      counts and token(taker, counts[1], counts[2]))
+    return op, taker
+  end
+
+  -- The core gives the token back, by "nack" or "reject", and perhaps counts the queue's tokens.
+  local function gives(taker, how, tokens)
+    peer.quorum:expect("basic." .. how, { channel = taker.channel, delivery_tag = taker.delivery, requeue = true })
+    if not tokens then return peer.quorum:silent() end
+    local look = peer.quorum:next() == "channel.open" and peer.quorum:opened()
+    look = peer.quorum:expect("queue.declare", { channel = look or nil, queue = QUEUE, passive = true }).channel
+    peer.quorum:send{ channel = look, method = "queue.declare-ok", queue = QUEUE, message_count = tokens,
+      consumer_count = 1 }
+  end
+
+  -- What the core asks while no token has come.
+  local function settles(taker)
+    local look = peer.quorum:next() == "channel.open" and peer.quorum:opened()
+    look = peer.quorum:expect("queue.declare", { channel = look or nil, queue = QUEUE, passive = true }).channel
+    peer.quorum:send{ channel = look, method = "queue.declare-ok", queue = QUEUE, message_count = 0, consumer_count = 1 }
+    scene.asks(peer, taker)
+    scene.answer(peer, taker)
+  end
+
+  -- Returns lock, taker; its counts are { 3, 3 }.
+  local function holding()
+    local op, taker = asks(0, { 2, 2 })
+    gives(taker, "reject")
+    assert.is_false(op:done())
+    comes(taker, 3, 3)
+    return peer:result(op), taker
+  end
+
+  it("is held when the token came back by our reject, for as long as the queue confirms it", function ()
+    local lock, taker = holding()
+    local acquired = 3
+    for _ = 1, 3 do
+      assert.near(CERTAIN, lock:certain_for(), 0.01)
+      peer:pass(2.6)
+      gives(taker, "nack", 0)
+      comes(taker, acquired + 1, 3)
+      gives(taker, "nack")
+      assert.near(CERTAIN, lock:certain_for(), 0.01)
+      acquired = acquired + 2
+      comes(taker, acquired, 3)
+    end
+    peer:pass(2.6)
+    gives(taker, "nack", 0)
+    peer:pass(CERTAIN - 2.7)
+    assert.is_true(lock:held())
+    peer:pass(0.2)
+    assert.equal("lost", select(3, lock:held()))
+    peer.quorum:closes(taker.channel)
+  end)
+
+  it("is certain since its question was sent, not since the answer came", function ()
+    local op, taker = asks(20, { 2, 2 })
+    gives(taker, "reject")
+    peer:pass(3)
+    comes(taker, 3, 3)
+    assert.near(CERTAIN - 3, peer:result(op):certain_for(), 0.01)
+  end)
+
+  it("is not held by an answer that is not exactly one step further, and lost by one if it was held", function ()
+    for _, counts in ipairs{ { 4, 3 }, { 3, 2 }, { 4, 4 }, { 2, 2 } } do
+      local op, taker = asks(60, { 2, 2 })
+      gives(taker, "reject")
+      comes(taker, counts[1], counts[2])
+      assert.is_false(op:done())
+      peer.quorum:ignore()
+      op:drop()
+      peer.quorum:closes(taker.channel)
+    end
+    for _, counts in ipairs{ { 5, 3 }, { 4, 4 }, { 5, 4 } } do
+      local lock, taker = holding()
+      peer:pass(2.6)
+      gives(taker, "nack", 0)
+      comes(taker, counts[1], counts[2])
+      assert.equal("lost", select(3, lock:held()))
+      peer.quorum:closes(taker.channel)
+    end
+  end)
+
+  it("whose last holder may not know its loss is waited for, and cleared by a nack", function ()
+    local op, taker = asks(60, { 3, 2 })
+    local acquired, failures, waited = 3, 2, 0
+    while waited + 2.6 < TAKEOVER do
+      peer:pass(2.6)
+      waited = waited + 2.6
+      gives(taker, "reject")
+      acquired, failures = acquired + 1, failures + 1
+      comes(taker, acquired, failures)
+    end
+    peer:pass(TAKEOVER - waited - 0.01)
+    peer.quorum:silent()
+    peer:pass(0.02)
+    gives(taker, "nack")
+    assert.is_false(op:done())
+    comes(taker, acquired + 1, failures)
+    assert.is_true(peer:result(op):held())
+  end)
+
+  it("whose last holder may not know its loss is busy, and given back as it was", function ()
+    local op, taker = asks(0, { 3, 2 })
+    peer.quorum:closes(taker.channel)
+    peer:failed(op, "busy")
+  end)
+
+  it("with a token that nobody had is doubted, unless there was no queue before", function ()
+    for _, exists in ipairs{ true, false } do
+      mutex = peer:fast_mutex("images", { queue_type = "quorum" })
+      local op, taker = asks(60, { 0, 0 }, 0, exists)
+      gives(taker, exists and "nack" or "reject")
+      comes(taker, 1, exists and 0 or 1)
+      assert.equal(not exists, op:done())
+      op:drop()
+      peer.quorum:closes(taker.channel)
+    end
+  end)
+
+  it("that is deserted gets a token; one that another client holds is busy", function ()
+    local op, taker = asks(60)
+    settles(taker)
+    peer.prober:handshake()
+    assert.same({ "images-mutex" }, peer.prober:look{})
+    assert.equal(QUEUE, peer.prober:probes()[1].queue)
+    assert.is_false(op:done())
+    op, taker = asks(0, nil, 1)
+    settles(taker)
+    peer.quorum:closes(taker.channel)
+    peer:failed(op, "busy")
+  end)
+
+  it("deletes other tokens that it sees", function ()
+    local _, taker = holding()
+    peer:pass(2.6)
+    gives(taker, "nack", 1)
+    peer.quorum:expect("queue.purge", { channel = taker.channel, queue = QUEUE, no_wait = true })
+    peer.quorum:silent()
+  end)
+
+  it("is released by the end of its channel, during a proof behind the proof's end", function ()
+    local lock, taker = holding()
+    local op = peer:keep(lock:release())
+    peer.quorum:closes(taker.channel)
+    assert.is_true(op:done())
+    lock, taker = holding()
+    peer:pass(2.6)
+    gives(taker, "nack", 0)
+    op = peer:keep(lock:release())
+    peer.quorum:silent()
+    comes(taker, 4, 3)
+    gives(taker, "nack")
+    comes(taker, 5, 3)
+    peer.quorum:closes(taker.channel)
+    assert.is_true(op:done())
+  end)
+
+  it("is verified by a proof that begins after the question", function ()
+    local lock, taker = holding()
+    local op = peer:keep(lock:verify())
+    peer:tick()
+    gives(taker, "nack", 0)
+    local second = peer:keep(lock:verify())
+    comes(taker, 4, 3)
+    assert.is_true(op:done())
+    assert.is_false(second:done())
+    gives(taker, "nack")
+    comes(taker, 5, 3)
+    assert.is_true(second:done())
+  end)
+
+  it("needs RabbitMQ 4.3", function ()
+    local op = peer:keep(mutex:acquire(0))
+    peer.quorum:handshake{ version = "4.2.6" }
+    peer:failed(op, "conflict", "4.3", "4.2")
+  end)
+end)

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/tokens/proof.h"
+
+/* `silent` is `returns` without twice the `failures`, as each failure is a return, too. */
+static bool is_even(const al_proof *proof) { return proof->returns % 2 == 0; }
+
+static bool is_held(const al_proof *proof) { return proof->certain_until > 0; }
+
+/* The token that was given back has come, and nothing happened to it in between. */
+static bool is_answer(const al_proof *proof, const al_content *content) {
+  int failed = proof->act == AL_PROOF_REJECTS;
+  return proof->act != AL_PROOF_RESTS && content->failures == proof->failures + failed &&
+         content->returns == proof->returns + 1 + failed;
+}
+
+/* A token that was never given back was published by a client that found none. It may have been lost with its holder. */
+static bool is_free(const al_proof *proof, int64_t now) {
+  return is_even(proof) && (proof->returns > 0 || now < proof->new_until);
+}
+
+bool al_proof_read(al_proof *proof, const al_content *content, int64_t now) {
+  bool answers = is_answer(proof, content), was_held = is_held(proof);
+  proof->has_token = true;
+  proof->act = AL_PROOF_RESTS;
+  proof->returns = content->returns;
+  proof->failures = content->failures;
+  if (!answers) {
+    proof->free_at = is_free(proof, now) ? now : now + AL_PROOF_TAKEOVER;
+    proof->acted_at = now;
+  } else if (proof->acted_at >= proof->free_at) {
+    proof->certain_until = proof->acted_at + AL_PROOF_CERTAIN;
+  }
+  return answers || !was_held;
+}
+
+al_proof_act al_proof_next(const al_proof *proof, int64_t now) {
+  if (!proof->has_token || proof->act != AL_PROOF_RESTS) return AL_PROOF_RESTS;
+  bool is_due = now >= proof->acted_at + AL_PROOF_PULSE;
+  if (now < proof->free_at && is_even(proof)) return AL_PROOF_NACKS;
+  if (now < proof->free_at) return is_due ? AL_PROOF_REJECTS : AL_PROOF_RESTS;
+  if (!is_even(proof)) return AL_PROOF_NACKS;
+  if (!is_held(proof)) return AL_PROOF_REJECTS;
+  return is_due ? AL_PROOF_NACKS : AL_PROOF_RESTS;
+}
+
+void al_proof_acts(al_proof *proof, al_proof_act act, int64_t now) {
+  proof->act = act;
+  proof->acted_at = now;
+}
+
+void al_proof_hurry(al_proof *proof) {
+  if (proof->act == AL_PROOF_RESTS) proof->acted_at -= AL_PROOF_PULSE;
+}
+
+bool al_proof_is_settled(const al_proof *proof) {
+  return proof->has_token && proof->act == AL_PROOF_RESTS && is_even(proof);
+}
+
+int64_t al_proof_due(const al_proof *proof) {
+  if (!proof->has_token) return AL_NEVER;
+  int64_t due = is_held(proof) ? proof->certain_until : AL_NEVER;
+  if (proof->act != AL_PROOF_RESTS) return due;
+  int64_t pulse = proof->acted_at + AL_PROOF_PULSE;
+  if (!is_held(proof) && proof->free_at < pulse) pulse = proof->free_at;
+  return pulse < due ? pulse : due;
+}
