@@ -1,9 +1,10 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The kinds of locks by name: slot, permit, mutex, fast_mutex, read, write. Each has name(), a name for a new lock
--- with one place, and over(conn, name), an object with try_acquire, acquire and `with`.
+--- The kinds of locks by name: slot, permit, mutex, fast_mutex, quorum_mutex (from RabbitMQ 4.3 on), read, write. Each
+-- has name(), a name for a new lock with one place, and over(conn, name), an object with try_acquire, acquire and `with`.
 local assert = require "luassert"
+local client = require "spec.support.client"
 local gate = require "spec.support.gate"
 local scene = require "spec.broker.token_scene"
 local stage = require "spec.support.stage"
@@ -32,6 +33,12 @@ kinds.all = {
     over = function(conn, name) return conn:fast_mutex(name) end,
   },
 }
+if client.shared():since(4, 3) then
+  kinds.all.quorum_mutex = {
+    name = kinds.all.fast_mutex.name,
+    over = function(conn, name) return conn:fast_mutex(name, { queue_type = "quorum" }) end,
+  }
+end
 for _, kind in ipairs { "mutex", "read", "write" } do
   kinds.all[kind] = { name = gate.name, over = function(conn, name) return gate.new(conn, kind, name) end }
 end

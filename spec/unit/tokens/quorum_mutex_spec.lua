@@ -7,21 +7,20 @@ local scene = require "spec.unit.tokens.permit_scene"
 local QUEUE, CERTAIN, TAKEOVER = "images-fastmutex", 14.5, 15.25
 
 describe("a quorum mutex", function ()
-  local peer, holder, mutex
+  local peer, mutex
 
   before_each(function ()
     peer = scene.open()
-    holder, peer.holder = peer.holder, peer.quorum -- scenes act on the link on which permits are held
+    peer.holder = peer.quorum -- scenes act on the link on which permits are held
     peer.limits = { version = "4.3.6" }
     mutex = peer:fast_mutex("images", { queue_type = "quorum" })
   end)
 
   -- The core looks whether the queue exists.
   local function looks(exists)
-    if holder:next() == "channel.open" then holder:opened() end
-    local channel = holder:expect("queue.declare", { queue = QUEUE, passive = true }).channel
-    if exists then return holder:declared(channel, QUEUE) end
-    holder:refuse(channel, 404, "NOT_FOUND - no queue 'images-fastmutex' in vhost '/'", "queue.declare")
+    local channel = peer.quorum:expect("queue.declare", { queue = QUEUE, passive = true }).channel
+    if exists then return peer.quorum:declared(channel, QUEUE) end
+    peer.quorum:refuse(channel, 404, "NOT_FOUND - no queue 'images-fastmutex' in vhost '/'", "queue.declare")
   end
 
   local function token(taker, acquired, failures)
@@ -37,7 +36,8 @@ describe("a quorum mutex", function ()
   local function asks(timeout, counts, consumers, exists)
     local op, link = peer:keep(mutex:acquire(timeout)), peer.quorum
     if link:due() then link:handshake(peer.limits) end
-    if holder:next() ~= "nothing" then looks(exists ~= false) end
+    if link:next() == "channel.open" then link:opened() end
+    if link:next() == "queue.declare" and link.frames[1].passive then looks(exists ~= false) end
     if link:next() == "channel.open" then link:opened() end
     if link:next() == "basic.qos" then
       link:send{ channel = link:expect("basic.qos", { prefetch_count = 1 }).channel, method = "basic.qos-ok" }

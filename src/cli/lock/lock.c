@@ -46,7 +46,8 @@ static al_op *begin_kind(al_session *session, const cli_options *options, const 
     case AL_LOCK_PERMIT:
       return acquire_token_semaphore(al_token_semaphore_new(session, name, &permits), how);
     case AL_LOCK_FAST_MUTEX:
-      return acquire_fast_mutex(al_fast_mutex_new(session, name), how);
+      return acquire_fast_mutex(
+          options->quorum ? al_quorum_mutex_new(session, name) : al_fast_mutex_new(session, name), how);
     case AL_LOCK_READ:
       return read_rwlock(al_rwlock_new(session, name, &plain), how);
     case AL_LOCK_WRITE:

@@ -133,7 +133,7 @@ static const cli_option rows[] = {
   {"permit", 'P', .help = "a permit of token semaphore NAME", KIND(AL_LOCK_PERMIT)},
   {"permits", 0, "N", "create the token semaphore with N permits if there is none", take_amount, AT(permits),
    .least = AL_LOCK_PERMIT},
-  {"quorum", .help = "the semaphore consists of quorum queues", FLAG(quorum)},
+  {"quorum", .help = "the semaphore or the fast mutex consists of quorum queues", FLAG(quorum)},
   {"read", 'r', .help = "the readers-writer lock NAME, as one of its readers", KIND(AL_LOCK_READ)},
   {"write", 'W', .help = "the readers-writer lock NAME, as its only writer", KIND(AL_LOCK_WRITE)},
   {"fast", .help = "the fast mutex NAME, another lock than the mutex NAME", KIND(AL_LOCK_FAST_MUTEX)},
@@ -211,8 +211,9 @@ static void check_kind(const cli_options *options) {
     cli_usage_error(
         "option --fenced: a fast mutex has no fencing tokens; a token semaphore of one permit has, "
         "with -P --quorum --fenced");
-  if (options->quorum && options->kind != AL_LOCK_PERMIT && options->slots == 0)
-    cli_usage_error("option --quorum is for -P, and for semaphores that --slots creates");
+  bool is_of_tokens = options->kind == AL_LOCK_PERMIT || options->kind == AL_LOCK_FAST_MUTEX;
+  if (options->quorum && !is_of_tokens && options->slots == 0)
+    cli_usage_error("option --quorum is for -P, --fast, and for semaphores that --slots creates");
   if (options->random && options->kind != AL_LOCK_SLOT) cli_usage_error("option --random is for -S");
   if (options->count > 1 && options->kind != AL_LOCK_SLOT && options->kind != AL_LOCK_PERMIT)
     cli_usage_error("option --count is for -S and -P: other locks have one holder");

@@ -10,7 +10,7 @@ void al_admin_bell_find(al_admin_bell *bell, al_op *op, const char *name) {
   char queue[AL_NAME_SIZE];
   bell->op = op;
   al_name(queue, AL_SUFFIX_BELL, name);
-  al_inspect_begin(&bell->inspect, op, queue);
+  al_inspect_begin(&bell->inspect, op, &op->session->holder, queue);
 }
 
 bool al_admin_bell_poll_find(const al_admin_bell *bell) { return al_inspect_poll(&bell->inspect); }

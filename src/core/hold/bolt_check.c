@@ -38,7 +38,7 @@ static bool look_at_next(al_bolt_check *bolts) {
   while (bolts->next < bolts->count && !may_be_shut(bolts, bolts->next)) bolts->next++;
   if (bolts->next == bolts->count) return false;
   bolt_name(bolts, bolts->next++, bolt);
-  al_inspect_begin(&bolts->inspect, bolts->op, bolt);
+  al_inspect_begin(&bolts->inspect, bolts->op, &bolts->op->session->holder, bolt);
   return true;
 }
 

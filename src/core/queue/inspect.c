@@ -39,11 +39,11 @@ static void inspect_event(void *owner, al_channel *channel, const al_event *even
   al_op_step(inspect->op);
 }
 
-void al_inspect_begin(al_inspect *inspect, al_op *op, const char *queue) {
-  *inspect = (al_inspect){.op = op, .channel = al_channel_take(&op->session->holder, inspect_event, inspect)};
+void al_inspect_begin(al_inspect *inspect, al_op *op, al_link *link, const char *queue) {
+  *inspect = (al_inspect){.op = op, .channel = al_channel_take(link, inspect_event, inspect)};
   snprintf(inspect->queue, sizeof inspect->queue, "%s", queue);
   if (!inspect->channel) {
-    al_op_fail_channel(op, &op->session->holder, "no channel is left on the connection");
+    al_op_fail_channel(op, link, "no channel is left on the connection");
     return;
   }
   al_op_ask(op);

@@ -2,7 +2,7 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * Inspects one queue by a passive declare: whether it exists, how many messages are ready in it, and how many
- * consumers it has. The channel is one of the holder that nothing else uses, because a negative answer closes it. */
+ * consumers it has. The channel is one that nothing else uses, because a negative answer closes it. */
 #ifndef AL_CORE_QUEUE_INSPECT_H
 #define AL_CORE_QUEUE_INSPECT_H
 
@@ -17,9 +17,9 @@ typedef struct al_inspect {
   int ready, consumers;
 } al_inspect;
 
-/* Needs the holder. If the queue is another connection's exclusive queue, the operation fails with SQUATTED. If the
+/* The link must be open. If the queue is another connection's exclusive queue, the operation fails with SQUATTED. If the
  * broker refuses for another reason, the operation fails with the broker's text. */
-void al_inspect_begin(al_inspect *inspect, al_op *op, const char *queue);
+void al_inspect_begin(al_inspect *inspect, al_op *op, al_link *link, const char *queue);
 bool al_inspect_poll(const al_inspect *inspect);
 void al_inspect_cancel(al_inspect *inspect);
 

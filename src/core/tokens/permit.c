@@ -304,7 +304,7 @@ al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source
   permit->counts_first = counts_first;
   permit->proof.new_until = new_until;
   al_consumer_init(&permit->consumer, is_proved(permit) ? &proved_kind : &permit_kind, session,
-                   permit->claim.link, permit, permit->claim.queue, priority);
+                   permit->claim.link, permit, permit->claim.queue, is_proved(permit) ? 0 : priority);
   if (!al_consumer_subscribe(&permit->consumer)) {
     al_op_fail_channel(op, permit->claim.link,
                        "all %d channels of the connection are in use; each permit takes one",

@@ -394,7 +394,7 @@ static bool is_known(taking *self) {
                link->version / 10000, link->version / 100 % 100);
   } else if (!self->from->is_known) {
     al_op_enter(op, looking);
-    al_inspect_begin(&self->inspect, op, self->from->queue);
+    al_inspect_begin(&self->inspect, op, link_of(self), self->from->queue);
   }
   return self->from->is_known && !op->done;
 }

@@ -14,8 +14,8 @@ void al_token_queues_begin(al_token_queues *queues, al_op *op, const char *name)
   queues->op = op;
   al_name(permits, AL_SUFFIX_PERMITS, name);
   al_name(marks, AL_SUFFIX_MARKS, permits);
-  al_inspect_begin(&queues->permits, op, permits);
-  if (!op->done) al_inspect_begin(&queues->marks, op, marks);
+  al_inspect_begin(&queues->permits, op, &op->session->holder, permits);
+  if (!op->done) al_inspect_begin(&queues->marks, op, &op->session->holder, marks);
 }
 
 bool al_token_queues_poll(al_token_queues *queues) {
