@@ -28,8 +28,8 @@ teardown(stage.check)
 
 describe("a lock", function()
   it("has a kind, the name, a ticket of its own, the time since when, and a text", function()
-    for kind, one in pairs(kinds.all) do
-      local name, before = one.name(), os.time()
+    for key, one in pairs(kinds.all) do
+      local kind, name, before = one.kind or key, one.name(), os.time()
       local lock = stage.take(one.over(stage.connect(), name))
       assert.same({ kind, name, kind == "slot" and 1 or nil }, { lock.kind, lock.name, lock.slot })
       assert.matches("^%x+$", lock.ticket)

@@ -2,7 +2,8 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 --- The kinds of locks by name: slot, permit, mutex, fast_mutex, quorum_mutex (from RabbitMQ 4.3 on), read, write. Each
--- has name(), a name for a new lock with one place, and over(conn, name), an object with try_acquire, acquire and `with`.
+-- has name(), a name for a new lock with one place, over(conn, name), an object with try_acquire, acquire and `with`, and
+-- perhaps `kind`, what its locks call it.
 local assert = require "luassert"
 local client = require "spec.support.client"
 local gate = require "spec.support.gate"
@@ -35,6 +36,7 @@ kinds.all = {
 }
 if client.shared():since(4, 3) then
   kinds.all.quorum_mutex = {
+    kind = "fast_mutex",
     name = kinds.all.fast_mutex.name,
     over = function(conn, name) return conn:fast_mutex(name, { queue_type = "quorum" }) end,
   }

@@ -214,6 +214,11 @@ row("permits: of a classic queue have none", function(s)
   is("conflict", s.connect():token_semaphore(s.name, { queue_type = "quorum", fenced = true }):acquire { timeout = 60 })
 end)
 
+row("a fast mutex: clients of another type of queue are refused", function(s)
+  is("fast_mutex", s.conn:fast_mutex(s.name):try_acquire())
+  is("conflict", s.rival:fast_mutex(s.name, { queue_type = "quorum" }):acquire { timeout = 60 })
+end)
+
 -- ---- several --------------------------------------------------------------------------------------------------------
 
 row("several slots: together or not at all", function(s)

@@ -99,7 +99,7 @@ return function(session, resource, claims, timeout, priority, is_patient, count)
   op.is_single, op.is_patient, op.count = timeout == 0, is_patient and timeout ~= 0, count
   op.priority = priority or 0
   op.deadline = timeout and timeout > 0 and session.broker.timeline.now + timeout or nil
-  op.is_acquire, op.most, op.is_fenced = true, claims.most, claims.is_fenced
+  op.is_acquire, op.most, op.is_fenced, op.queue_type = true, claims.most, claims.is_fenced, claims.queue_type
   if count then
     op.claim = function() return claim_several(resource, op) end
   else

@@ -13,7 +13,9 @@ function exclusive.new(name, kind) return setmetatable({ name = name, kind = kin
 function exclusive:words() return ('%s "%s"'):format(self.kind:gsub("_", " "), self.name) end
 
 function exclusive:claim(op)
-  local holder = self.holder
+  local holder, queue_type = self.holder, op.queue_type or "classic"
+  self.queue_type = self.queue_type or queue_type
+  if self.queue_type ~= queue_type then return nil, "conflict", "its queue is a " .. self.queue_type .. " queue" end
   if not holder then
     local fence = op.is_fenced and op.broker:draw("mutex", self.name) or nil
     self.holder = held.new(op.session, self, { kind = self.kind, fence = fence })

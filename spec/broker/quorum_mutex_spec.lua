@@ -1,0 +1,66 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- A quorum mutex on one node: what lock_spec and the others that go through all kinds do not show.
+local broker = require "spec.support.broker"
+local kinds = require "spec.support.kinds"
+local line = require "spec.support.line"
+local scene = require "spec.broker.token_scene"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local QUORUM = { queue_type = "quorum" }
+local kind = kinds.all.quorum_mutex
+
+after_each(stage.clear)
+teardown(stage.check)
+
+local function quorum_it(title, fn, it_or) return (it_or or it)(title, kind and fn or function() pending "from 4.3 on" end) end
+local function operated_it(...) return broker.operated_it(it, pending)(...) end
+local function mutex_of(name) return stage.connect():fast_mutex(name, QUORUM) end
+
+it("a quorum mutex needs RabbitMQ 4.3", function()
+  if kind then return pending "before 4.3" end
+  stage.fails("conflict", mutex_of(stage.name()):try_acquire())
+end)
+
+quorum_it("a quorum mutex is passed on in order, by releases and by deaths, also of those who wait", function()
+  local name, waiters = kind.name(), {}
+  local lock = stage.take(mutex_of(name))
+  for i = 1, 4 do
+    waiters[i] = line.process(name)
+    waiters[i]:run("sem = conn:fast_mutex(..., { queue_type = 'quorum' })", name)
+    line.begin(waiters[i])
+    until_true(function() return line.waits(waiters[i]) end)
+  end
+  waiters[2]:kill()
+  assert(lock:release())
+  scene.took(waiters[1])
+  waiters[1]:kill()
+  scene.took(waiters[3])
+  assert.is_true(waiters[3]:run "return lock:verify()")
+  line.leave(waiters[3])
+  scene.took(waiters[4])
+end)
+
+quorum_it("a quorum mutex whose queue confirms nothing is lost, and another has it when the queue goes on", function()
+  local name = kind.name()
+  local lock, queue = stage.take(mutex_of(name)), name .. "-fastmutex"
+  stage.undo(function() pcall(broker.suite.resume_queue, broker.suite, queue) end)
+  broker.suite:suspend_queue(queue)
+  until_true(function() return not lock:held() end)
+  assert.equal("lost", select(3, lock:held()))
+  broker.suite:resume_queue(queue)
+  stage.take(mutex_of(name), { timeout = 60 })
+end, operated_it)
+
+quorum_it("a quorum mutex whose token was taken from its holder is not given out before its holder knows", function()
+  local name = kind.name()
+  stage.take(mutex_of(name)):release()
+  local taker = scene.taker(name, 0, name .. "-fastmutex"):served() -- as if the queue had moved the token from it
+  taker.channel:send{ method = "basic.nack", delivery_tag = taker.permit.delivery_tag, requeue = true }
+  taker:served():die()
+  stage.fails("busy", mutex_of(name):try_acquire())
+  stage.take(mutex_of(name), { timeout = 60 }):release()
+  stage.take(mutex_of(name))
+end)
