@@ -15,8 +15,10 @@ local kind = kinds.all.quorum_mutex
 after_each(stage.clear)
 teardown(stage.check)
 
-local function quorum_it(title, fn, it_or) return (it_or or it)(title, kind and fn or function() pending "from 4.3 on" end) end
-local function operated_it(...) return broker.operated_it(it, pending)(...) end
+local function quorum_it(title, fn, tells)
+  return (tells or it)(title, kind and fn or function() pending "from 4.3 on" end)
+end
+local operated_it = broker.operated_it(it, pending)
 local function mutex_of(name) return stage.connect():fast_mutex(name, QUORUM) end
 
 it("a quorum mutex needs RabbitMQ 4.3", function()

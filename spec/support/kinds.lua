@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The kinds of locks by name: slot, permit, mutex, fast_mutex, quorum_mutex (from RabbitMQ 4.3 on), read, write. Each
--- has name(), a name for a new lock with one place, over(conn, name), an object with try_acquire, acquire and `with`, and
--- perhaps `kind`, what its locks call it.
+--- The kinds of locks by name: slot, permit, mutex, fast_mutex, quorum_mutex (from RabbitMQ 4.3 on), read, write.
+-- Each has name(), a name for a new lock with one place; over(conn, name), an object with try_acquire, acquire and
+-- `with`; and perhaps `kind`, as its locks tell it.
 local assert = require "luassert"
 local client = require "spec.support.client"
 local gate = require "spec.support.gate"

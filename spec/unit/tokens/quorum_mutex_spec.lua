@@ -49,28 +49,32 @@ describe("a quorum mutex", function ()
       ["x-consumer-disconnected-timeout"] = 15000 }, declare.arguments)
     local consume = link:expect("basic.consume", { channel = channel, queue = QUEUE, no_ack = false })
     assert.is_nil(select(2, peer:signed(consume.arguments))["x-priority"])
-    link:send{ channel = channel, method = "queue.declare-ok", queue = QUEUE, message_count = 0, consumer_count = consumers or 0 }
+    link:send{ channel = channel, method = "queue.declare-ok", queue = QUEUE, message_count = 0,
+      consumer_count = consumers or 0 }
     local taker = { channel = channel, tag = consume.consumer_tag }
     peer.quorum:send({ channel = channel, method = "basic.consume-ok", consumer_tag = taker.tag },
       counts and token(taker, counts[1], counts[2]))
     return op, taker
   end
 
+  -- The core counts the tokens that lie ready, on another channel.
+  local function counted(tokens)
+    if peer.quorum:next() == "channel.open" then peer.quorum:opened() end
+    local channel = peer.quorum:expect("queue.declare", { queue = QUEUE, passive = true }).channel
+    peer.quorum:send{ channel = channel, method = "queue.declare-ok", queue = QUEUE, message_count = tokens,
+      consumer_count = 1 }
+  end
+
   -- The core gives the token back, by "nack" or "reject", and perhaps counts the queue's tokens.
   local function gives(taker, how, tokens)
     peer.quorum:expect("basic." .. how, { channel = taker.channel, delivery_tag = taker.delivery, requeue = true })
     if not tokens then return peer.quorum:silent() end
-    local look = peer.quorum:next() == "channel.open" and peer.quorum:opened()
-    look = peer.quorum:expect("queue.declare", { channel = look or nil, queue = QUEUE, passive = true }).channel
-    peer.quorum:send{ channel = look, method = "queue.declare-ok", queue = QUEUE, message_count = tokens,
-      consumer_count = 1 }
+    counted(tokens)
   end
 
   -- What the core asks while no token has come.
   local function settles(taker)
-    local look = peer.quorum:next() == "channel.open" and peer.quorum:opened()
-    look = peer.quorum:expect("queue.declare", { channel = look or nil, queue = QUEUE, passive = true }).channel
-    peer.quorum:send{ channel = look, method = "queue.declare-ok", queue = QUEUE, message_count = 0, consumer_count = 1 }
+    counted(0)
     scene.asks(peer, taker)
     scene.answer(peer, taker)
   end

@@ -47,11 +47,11 @@ struct al_claim {
   al_link *link;  /* the claim lives and dies with its connection */
   al_claim *next; /* in the session's list, while it is not GONE, or until it is freed */
   _Atomic al_claim_state state;
-  char queue[AL_NAME_SIZE];    /* the queue that is claimed, or from which the permit comes */
-  char ticket[AL_TICKET_SIZE]; /* never used twice; also the consumer's tag */
-  double acquired_at;          /* seconds since the epoch */
+  char queue[AL_NAME_SIZE];      /* the queue that is claimed, or from which the permit comes */
+  char ticket[AL_TICKET_SIZE];   /* never used twice; also the consumer's tag */
+  double acquired_at;            /* seconds since the epoch */
   _Atomic int64_t certain_until; /* by a proof of its kind; AL_NEVER: it needs none beside its link's */
-  bool is_listed;              /* it is in the session's list */
+  bool is_listed;                /* it is in the session's list */
 
   al_code
       code; /* why it is not held. CONTENDED: another client has it. REMOVED: a queue that must exist beside it does

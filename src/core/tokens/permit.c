@@ -30,7 +30,9 @@ static bool is_of(const al_permit *permit, al_source source) { return permit->so
 
 static bool is_proved(const al_permit *permit) { return is_of(permit, AL_FROM_QUORUM_MUTEX); }
 
-static bool is_of_mutex(const al_permit *permit) { return is_of(permit, AL_FROM_FAST_MUTEX) || is_proved(permit); }
+static bool is_of_mutex(const al_permit *permit) {
+  return is_of(permit, AL_FROM_FAST_MUTEX) || is_proved(permit);
+}
 
 /* The broker refused the declare or the consume. A fast mutex was declared before: it is absent only if somebody has
  * deleted it since, and the next claim makes it anew. */

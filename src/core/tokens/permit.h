@@ -39,9 +39,9 @@
 
 /* What the permit is taken from. */
 typedef enum al_source {
-  AL_FROM_CLASSIC,   /* a token semaphore whose queue is a classic queue */
-  AL_FROM_QUORUM,    /* a token semaphore whose queue is a quorum queue */
-  AL_FROM_FAST_MUTEX, /* the queue of a fast mutex */
+  AL_FROM_CLASSIC,     /* a token semaphore whose queue is a classic queue */
+  AL_FROM_QUORUM,      /* a token semaphore whose queue is a quorum queue */
+  AL_FROM_FAST_MUTEX,  /* the queue of a fast mutex */
   AL_FROM_QUORUM_MUTEX /* the same, a quorum queue: claimed when it is proved (proof.h) */
 } al_source;
 

@@ -34,8 +34,8 @@
 typedef enum al_proof_act { AL_PROOF_RESTS, AL_PROOF_NACKS, AL_PROOF_REJECTS } al_proof_act;
 
 typedef struct al_proof {
-  int64_t new_until;         /* the queue is new until then: a token that was never given back had no holder */
-  bool has_token;            /* as far as this client knows */
+  int64_t new_until; /* the queue is new until then: a token that was never given back had no holder */
+  bool has_token;    /* as far as this client knows */
   int64_t returns, failures; /* the token's, as it came last */
   int64_t free_at;           /* another client may hold the mutex before that */
   al_proof_act act;          /* by which the token was given back; RESTS: it was not */

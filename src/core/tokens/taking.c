@@ -279,11 +279,12 @@ static void deciding(al_op *op) {
 /* Its timer is due at once. The session calls it when all that arrived together with consume-ok has been read. */
 static void settling(al_op *op) {
   taking *self = (taking *)op;
+  const al_takeable *from = self->from;
   if (!is_claiming(self) || op->wake != AL_NEVER) return;
   al_op_ask(op);
   bool is_counted = self->permit->counts_first || self->has_rung;
-  bool looks = self->from->source != AL_FROM_CLASSIC && !(is_counted && self->from->source == AL_FROM_FAST_MUTEX);
-  if (!al_permit_is_proving(self->permit)) al_permit_ask(self->permit, looks && !self->from->cannot_ask);
+  bool looks = from->source == AL_FROM_FAST_MUTEX ? !is_counted : from->source != AL_FROM_CLASSIC;
+  if (!al_permit_is_proving(self->permit)) al_permit_ask(self->permit, looks && !from->cannot_ask);
   al_op_next(op, deciding);
 }
 
@@ -406,8 +407,8 @@ static void asking(al_op *op) {
   al_op_enter(op, consuming);
   self->has_rung = false;
   bool counts_first = self->from->cannot_ask || op->session->now - self->from->counted_at >= COUNTED;
-  self->permit = al_permit_begin(op, self->from->queue, self->options.priority, self->from->source, counts_first,
-                                 self->from->new_until);
+  self->permit = al_permit_begin(op, self->from->queue, self->options.priority, self->from->source,
+                                 counts_first, self->from->new_until);
 }
 
 static al_op *begin(al_takeable *from, const al_acquire_options *options) {

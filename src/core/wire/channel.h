@@ -41,9 +41,10 @@ typedef struct al_content {
   uint32_t others;  /* GET_OK: the number of messages that the queue has beside this one */
   bool redelivered; /* DELIVER, GET_OK: the broker has delivered it before */
   int64_t base;     /* the header AL_HEADER_BASE; -1: there is none */
-  int64_t returns;  /* how often a quorum queue has had this message back, by its headers. From 4.3 on each of the */
-  int64_t failures; /* failures, which a delivery limit counts, counts twice in it */
-  bool is_moved;    /* its headers tell that it was published again: the count of its returns began anew */
+  /* How often a quorum queue has had this message back, by its headers. `failures`: so many of these times count
+   * against a delivery limit; from 4.3 on each of them counts twice in `returns`. */
+  int64_t returns, failures;
+  bool is_moved; /* its headers tell that it was published again: the count of its returns began anew */
 } al_content;
 
 /* What numbers drawn from this message are counted from. */
