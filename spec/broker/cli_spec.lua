@@ -237,8 +237,7 @@ describe("amqp-lock", function()
         "--status-fd 1 db true", "-c true db", "amq.db true", "db -n true", "db -c", "db -c true x",
         "--url http://localhost db true", "--url-file /nonexistent db true", "--quorum db true", "--fast -S db true",
         "-P --fast db true", "--fast -r db true", "--fast -W db true", "--fast --slots 2 db true",
-        "--permits 1 --fast db true", "--fast --quorum db true", "--fast --random db true",
-        "--name " .. ("x"):rep(200) .. " db true",
+        "--permits 1 --fast db true", "--fast --random db true", "--name " .. ("x"):rep(200) .. " db true",
       }
       local path = command.place() .. "/lines"
       process.write(path, table.concat(wrong, "\n") .. "\n")

@@ -3,6 +3,7 @@
 
 -- A quorum mutex on one node: what lock_spec and the others that go through all kinds do not show.
 local broker = require "spec.support.broker"
+local command = require "spec.support.command"
 local kinds = require "spec.support.kinds"
 local line = require "spec.support.line"
 local scene = require "spec.broker.token_scene"
@@ -10,9 +11,12 @@ local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
 local QUORUM = { queue_type = "quorum" }
-local kind = kinds.all.quorum_mutex
+local kind, suite = kinds.all.quorum_mutex, broker.suite
 
-after_each(stage.clear)
+after_each(function()
+  command.clear()
+  stage.clear()
+end)
 teardown(stage.check)
 
 local function quorum_it(title, fn, tells)
@@ -45,15 +49,24 @@ quorum_it("a quorum mutex is passed on in order, by releases and by deaths, also
   scene.took(waiters[4])
 end)
 
-quorum_it("a quorum mutex whose queue confirms nothing is lost, and another has it when the queue goes on", function()
-  local name = kind.name()
-  local lock, queue = stage.take(mutex_of(name)), name .. "-fastmutex"
-  stage.undo(function() pcall(broker.suite.resume_queue, broker.suite, queue) end)
-  broker.suite:suspend_queue(queue)
+quorum_it("a quorum mutex whose queue confirms nothing is lost, and amqp-lock ends its command", function()
+  local names, queues = { kind.name(), kind.name() }, {}
+  local lock = stage.take(mutex_of(names[1]))
+  local one = command.start({}, "--fast", "--quorum", names[2], "sh", "-c", "echo in; exec sleep 600")
+  one:await "in\n"
+  stage.fails("busy", mutex_of(names[2]):try_acquire())
+  for i, name in ipairs(names) do queues[i] = name .. "-fastmutex" end
+  for _, queue in ipairs(queues) do
+    stage.undo(function() pcall(suite.resume_queue, suite, queue) end)
+    suite:suspend_queue(queue)
+  end
   until_true(function() return not lock:held() end)
   assert.equal("lost", select(3, lock:held()))
-  broker.suite:resume_queue(queue)
-  stage.take(mutex_of(name), { timeout = 60 })
+  assert.same({ "exit", 76 }, { one:wait() }, one:output())
+  for i, queue in ipairs(queues) do
+    suite:resume_queue(queue)
+    stage.take(mutex_of(names[i]), { timeout = 60 })
+  end
 end, operated_it)
 
 quorum_it("a quorum mutex whose token was taken from its holder is not given out before its holder knows", function()
