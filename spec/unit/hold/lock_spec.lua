@@ -25,20 +25,28 @@ describe("a lock", function ()
   end
 
   describe("verified", function ()
-    it("is held when B is ours and A is there, in either order", function ()
-      for _, first in ipairs{ "B", "A" } do
+    it("is held when B is ours and A is there, in either order, or refuses", function ()
+      local there = { "images-1-A" }
+      for _, case in ipairs{ { "B", there }, { "A", there }, { "A", { ["images-1-A"] = "nack" } } } do
         holds()
         local op, probes = verifying()
-        if first == "A" then peer.prober:answer(probes, { "images-1-A" }) end
+        if case[1] == "A" then peer.prober:answer(probes, case[2]) end
         peer.holder:declared(claim.channel, "images-1-B")
-        if first == "B" then
+        if case[1] == "B" then
           assert.is_false(op:done())
-          peer.prober:answer(probes, { "images-1-A" })
+          peer.prober:answer(probes, case[2])
         end
         assert.is_true(peer:result(op))
         assert.is_true(lock:held())
         peer.holder:silent()
       end
+    end)
+
+    it("is lost when B is absent, and its slot is claimed anew at once", function ()
+      local op = verifying()
+      peer.holder:refuse(claim.channel, 404, "NOT_FOUND - no queue", "queue.declare")
+      peer:failed(op, "lost", "NOT_FOUND")
+      assert.is_true(peer:acquire("images"):held())
     end)
 
     it("opens the prober if need be", function ()
@@ -56,14 +64,6 @@ describe("a lock", function ()
       peer.holder:declared(claim.channel, "images-1-B")
       peer.prober:answer(probes, {})
       peer:failed(op, "removed", 'slot 1 of "images"', "release it")
-      assert.is_true(lock:held())
-    end)
-
-    it("is not removed because A refuses", function ()
-      local op, probes = verifying()
-      peer.prober:answer(probes, { ["images-1-A"] = "nack" })
-      peer.holder:declared(claim.channel, "images-1-B")
-      assert.is_true(peer:result(op))
       assert.is_true(lock:held())
     end)
 

@@ -229,11 +229,12 @@ static bool goes_on_without(al_exclusive *own, const al_event *event) {
   return true;
 }
 
-/* The release found that the end of another client's queue has removed ours. What was left of ours went with the
+/* A holder's question, or its release, found that our queue was removed. What was left of ours went with the
  * channel. */
 static bool was_robbed(const al_exclusive *own, const al_event *event) {
-  bool has_checked = own->claim.state == AL_CLAIM_RELEASING && is_bolted(own);
-  return has_checked && was_declared(own) && !awaits(own, AL_REPLY_BESIDE) &&
+  al_claim_state state = own->claim.state;
+  bool has_asked = state == AL_CLAIM_HELD || (state == AL_CLAIM_RELEASING && is_bolted(own));
+  return has_asked && was_declared(own) && !awaits(own, AL_REPLY_BESIDE) &&
          event->method == AMQP_QUEUE_DECLARE_METHOD && al_event_is_absent(event);
 }
 
@@ -354,12 +355,12 @@ static const al_move moves[] = {
     {AL_CLAIM_CLAIMING, AL_CLAIM_RELEASING}, /* the door's bolt has a consumer: contended; or a release */
     {AL_CLAIM_CLAIMING, AL_CLAIM_UNDOING},   /* it closes the channel (code says why) */
     {AL_CLAIM_HELD, AL_CLAIM_RELEASING},     /* a release */
-    {AL_CLAIM_HELD, AL_CLAIM_UNDOING},       /* it closes the channel: lost */
+    {AL_CLAIM_HELD, AL_CLAIM_UNDOING},       /* it closes the channel, and our queue may exist: lost */
     {AL_CLAIM_RELEASING, AL_CLAIM_UNDOING},  /* it closes the channel, and our queue may exist */
     /* CLAIMING: it closes the channel because of the declare of the bolt or of the queue, so nothing was made (code
      * says why). HELD: it sends basic.cancel of our consumer, as the queue was deleted, or a check finds that the queue
-     * is not ours: lost. RELEASING: it has sent delete-ok of the queue and cancel-ok of the bolt, or closes the channel
-     * because the queue does not exist. UNDOING: undo.h. Any: the connection is lost */
+     * is not ours: lost. RELEASING: it has sent delete-ok of the queue and cancel-ok of the bolt. HELD or RELEASING: it
+     * closes the channel because the queue does not exist. UNDOING: undo.h. Any: the connection is lost */
     {AL_ANY, AL_CLAIM_GONE},
     AL_MOVES_END};
 
