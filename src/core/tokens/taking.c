@@ -159,6 +159,7 @@ static void missed(taking *self) {
   al_code code = claim->code;
   leave_permit(self);
   self->from->counted_at = -COUNTED;
+  self->from->is_known = false;
   al_op_answered(op);
   if (al_link_is_lost(link)) {
     al_op_fail_link(op, link);
