@@ -163,14 +163,15 @@ static void message_arrived(al_consumer *consumer, const al_event *event) {
   if (consumer->channel->state == AL_CHANNEL_CLOSING) return; /* it goes back with the channel */
   if (consumer->kind->wants && !consumer->kind->wants(content)) {
     acknowledge(consumer, content->delivery_tag);
-  } else if (consumer->state == AL_CONSUMER_CANCELLING || consumer->delivery != 0) {
+  } else if (consumer->state == AL_CONSUMER_CANCELLING ||
+             (consumer->delivery != 0 && !consumer->kind->closes)) {
     give_back(consumer, content->delivery_tag);
     if (consumer->returns) al_channel_ping(consumer->channel);
   } else {
     consumer->delivery = content->delivery_tag;
     if (consumer->kind->took) consumer->kind->took(consumer, content);
-    if (consumer->state != AL_CONSUMER_WAITING) return; /* notified when consume-ok has come */
-    go(consumer, AL_CONSUMER_HAS);
+    if (consumer->state == AL_CONSUMER_SUBSCRIBING) return; /* notified when consume-ok has come */
+    if (consumer->state == AL_CONSUMER_WAITING) go(consumer, AL_CONSUMER_HAS);
     tell(consumer, AL_CONSUMER_RECEIVED, event);
   }
 }

@@ -110,6 +110,7 @@ void al_claim_undo(al_claim *claim, al_op *op) {
   if (claim->owed_by == 0)
     claim->owed_by = al_op_owe(op); /* an operation may fail while it undoes its claim */
   al_claim_release(claim);
+  if (claim->lingers) settle(claim);
 }
 
 int al_claim_confirm(al_claim *claim) {

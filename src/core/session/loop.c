@@ -141,7 +141,7 @@ al_op *al_session_open(al_session *session) {
 
 static bool claims_are_gone(const al_session *session) {
   for (const al_claim *claim = session->claims; claim; claim = claim->next)
-    if (claim->state != AL_CLAIM_GONE && !claim->is_denied) return false;
+    if (claim->state != AL_CLAIM_GONE && !claim->is_denied && !claim->lingers) return false;
   return true;
 }
 

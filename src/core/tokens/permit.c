@@ -156,13 +156,6 @@ static void check_lost(al_permit *permit, const char *why) {
   al_claim_enter(&permit->claim, AL_CLAIM_GONE);
 }
 
-/* A second token: two clients have found none. Who has the token deletes the others. */
-static void purge(const al_permit *permit) {
-  amqp_queue_purge_t purge = {.queue = amqp_cstring_bytes(permit->claim.queue), .nowait = 1};
-  const al_channel *channel = permit->consumer.channel;
-  al_link_method(channel->link, channel->number, AMQP_QUEUE_PURGE_METHOD, &purge);
-}
-
 /* Somebody may have deleted the queue of a fast mutex, and somebody else may have made it anew. A queue without
  * consumers does not have the holder's. */
 static bool has_forgotten(const al_permit *permit, const amqp_queue_declare_ok_t *found) {
@@ -174,8 +167,6 @@ static void checked(al_permit *permit, const amqp_queue_declare_ok_t *found) {
   if (permit->is_deciding) {
     permit->was_deserted |= !is_proved(permit) && is_deserted(permit, found, 1);
     decide(permit);
-  } else if (is_proved(permit)) {
-    if (permit->claim.state == AL_CLAIM_HELD && found->message_count > 0) purge(permit);
   } else if (has_forgotten(permit, found)) {
     check_lost(permit, "its queue was made anew");
   } else {
@@ -222,14 +213,13 @@ static void prove(al_permit *permit) {
   if (permit->claim.asked > permit->claim.confirmed) al_proof_hurry(proof);
   al_proof_act act = al_proof_next(proof, permit->claim.session->now);
   if (act == AL_PROOF_RESTS) return;
-  bool begins = al_proof_is_settled(proof) && permit->claim.state == AL_CLAIM_HELD;
   permit->proves = permit->claim.asked;
   al_proof_acts(proof, act, permit->claim.session->now);
   al_consumer_again(&permit->consumer, act == AL_PROOF_REJECTS);
-  if (begins && !permit->cannot_ask) al_check_ask(&permit->check);
 }
 
-/* A release during a proof waits for its end: the next client then need not wait for AL_PROOF_TAKEOVER. */
+/* A release during a proof waits for its end: the next client then need not wait for AL_PROOF_TAKEOVER. So does an
+ * acquire that ends in doubt, without its caller: otherwise each client whose timeout is shorter begins that time anew. */
 static int64_t permit_sweep(al_claim *claim) {
   al_permit *permit = (al_permit *)claim;
   al_consumer *consumer = &permit->consumer;
@@ -239,7 +229,7 @@ static int64_t permit_sweep(al_claim *claim) {
     disprove(permit, "the broker gave it to another client meanwhile");
   } else if (claim->certain_until <= claim->session->now) {
     disprove(permit, "the queue did not confirm it in time: it has no majority, or was out of reach");
-  } else if (claim->state == AL_CLAIM_RELEASING && al_proof_is_settled(&permit->proof)) {
+  } else if (claim->state == AL_CLAIM_RELEASING && al_proof_is_settled(&permit->proof, claim->session->now)) {
     al_consumer_return(consumer);
   } else {
     prove(permit);
@@ -252,7 +242,13 @@ static int64_t permit_sweep(al_claim *claim) {
 
 static void permit_release(al_claim *claim) {
   al_permit *permit = (al_permit *)claim;
-  if (is_proved(permit) && claim->state == AL_CLAIM_HELD && !al_proof_is_settled(&permit->proof)) {
+  const al_proof *proof = &permit->proof;
+  int64_t now = claim->session->now;
+  claim->lingers = is_proved(permit) && claim->state == AL_CLAIM_CLAIMING && al_proof_is_doubtful(proof, now);
+  bool proves = is_proved(permit) && claim->state == AL_CLAIM_HELD && !al_proof_is_settled(proof, now);
+  if (claim->lingers || proves) {
+    claim->session->needs_cleanup = true; /* permit_sweep() goes on */
+    claim->session->cleanup_due = 0;
     al_claim_enter(claim, AL_CLAIM_RELEASING);
     return;
   }

@@ -53,8 +53,14 @@ void al_proof_hurry(al_proof *proof) {
   if (proof->act == AL_PROOF_RESTS) proof->acted_at -= AL_PROOF_PULSE;
 }
 
-bool al_proof_is_settled(const al_proof *proof) {
-  return proof->has_token && proof->act == AL_PROOF_RESTS && is_even(proof);
+static bool is_here(const al_proof *proof) { return proof->has_token && proof->act == AL_PROOF_RESTS; }
+
+bool al_proof_is_settled(const al_proof *proof, int64_t now) {
+  return is_here(proof) && is_even(proof) && now >= proof->free_at;
+}
+
+bool al_proof_is_doubtful(const al_proof *proof, int64_t now) {
+  return is_here(proof) && !al_proof_is_settled(proof, now);
 }
 
 int64_t al_proof_due(const al_proof *proof) {

@@ -55,8 +55,11 @@ void al_proof_acts(al_proof *proof, al_proof_act act, int64_t now);
 /* A holder proves it now, and not only when it is time. */
 void al_proof_hurry(al_proof *proof);
 
-/* True if the token is here and `silent` is even: a release now lets the next client hold the mutex at once. */
-bool al_proof_is_settled(const al_proof *proof);
+/* True if the token is here and nobody else may hold the mutex: a release now lets the next client hold it at once. */
+bool al_proof_is_settled(const al_proof *proof, int64_t now);
+
+/* True if the token is here and somebody else may hold the mutex: a release now lets the next client wait anew. */
+bool al_proof_is_doubtful(const al_proof *proof, int64_t now);
 
 /* When al_proof_next() may return something else than now, or the mutex is lost. AL_NEVER. */
 int64_t al_proof_due(const al_proof *proof);

@@ -198,7 +198,7 @@ static bool is_claiming(taking *self) {
 
 static void leaving(al_op *op) {
   taking *self = (taking *)op;
-  if (self->permit->claim.state != AL_CLAIM_GONE) return;
+  if (self->permit->claim.state != AL_CLAIM_GONE && !self->permit->claim.lingers) return;
   if (al_link_is_lost(link_of(self)))
     al_op_fail_link(op, link_of(self));
   else
