@@ -235,6 +235,31 @@ describe("a quorum mutex", function ()
     assert.is_true(second:done())
   end)
 
+  -- Such a consume may end the connection, and with it the channels of others first.
+  it("lets the next client wait, should its channel end, while its session consumes from another queue", function ()
+    local lock, held = holding()
+    local other = peer:fast_mutex("maps", { queue_type = "quorum" })
+    local op = peer:keep(other:acquire(60))
+    if peer.quorum:next() == "channel.open" then peer.quorum:opened() end
+    peer.quorum:declared(peer.quorum:expect("queue.declare", { passive = true }).channel, "maps-fastmutex")
+    gives(held, "nack") -- and nothing else yet
+    comes(held, 4, 3)
+    if peer.quorum:next() == "basic.qos" then peer.quorum:expect "basic.qos" end
+    local taker = { channel = peer.quorum:expect("queue.declare", { queue = "maps-fastmutex" }).channel }
+    taker.tag = peer.quorum:expect("basic.consume", { channel = taker.channel }).consumer_tag
+    peer:pass(2.6)
+    gives(held, "reject")
+    comes(held, 5, 4)
+    peer.quorum:send({ channel = taker.channel, method = "queue.declare-ok", queue = "maps-fastmutex",
+      message_count = 1, consumer_count = 0 }, { channel = taker.channel, method = "basic.consume-ok",
+      consumer_tag = taker.tag }, token(taker, 2, 2))
+    peer.quorum:expect("basic.reject", { channel = taker.channel })
+    gives(held, "nack")
+    comes(held, 6, 4)
+    comes(taker, 3, 3)
+    assert.is_true(peer:result(op):held() and lock:held())
+  end)
+
   it("needs RabbitMQ 4.3", function ()
     local op = peer:keep(mutex:acquire(0))
     peer.quorum:handshake{ version = "4.2.6" }

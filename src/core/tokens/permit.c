@@ -81,15 +81,18 @@ static bool is_deserted(const al_permit *permit, const amqp_queue_declare_ok_t *
 static void received(al_permit *permit) {
   al_claim *claim = &permit->claim;
   claim->session->needs_cleanup = true; /* permit_sweep() goes on */
+  bool is_exposed = claim->link->hazards > 0 && !al_proof_is_shielded(&permit->proof);
   if (permit->is_disproved || permit->proof.certain_until == 0) return;
   claim->certain_until = permit->proof.certain_until;
   claim->confirmed = permit->proves;
-  if (claim->state == AL_CLAIM_CLAIMING) al_claim_got(claim);
+  if (claim->state == AL_CLAIM_CLAIMING && !is_exposed) al_claim_got(claim);
 }
 
 static void permit_told(al_consumer *consumer, al_consumer_news news, const al_event *event) {
   al_permit *permit = consumer->owner;
   al_claim *claim = &permit->claim;
+  if (news == AL_CONSUMER_RECEIVED || news == AL_CONSUMER_EMPTY)
+    al_permits_expose(claim->session, &permit->is_hazard);
   switch (news) {
     case AL_CONSUMER_PREPARED:
       permit->was_deserted = is_deserted(permit, event->decoded, 0);
@@ -211,7 +214,8 @@ static void disprove(al_permit *permit, const char *why) {
 static void prove(al_permit *permit) {
   al_proof *proof = &permit->proof;
   if (permit->claim.asked > permit->claim.confirmed) al_proof_hurry(proof);
-  al_proof_act act = al_proof_next(proof, permit->claim.session->now);
+  bool shields = permit->claim.link->hazards > 0 && permit->claim.state != AL_CLAIM_RELEASING;
+  al_proof_act act = al_proof_next(proof, permit->claim.session->now, shields);
   if (act == AL_PROOF_RESTS) return;
   permit->proves = permit->claim.asked;
   al_proof_acts(proof, act, permit->claim.session->now);
@@ -259,7 +263,11 @@ static void permit_release(al_claim *claim) {
   al_claim_enter(claim, permit->consumer.state == AL_CONSUMER_OUT ? AL_CLAIM_GONE : AL_CLAIM_RELEASING);
 }
 
-static void permit_gone(al_claim *claim) { al_check_drop(&((al_permit *)claim)->check); }
+static void permit_gone(al_claim *claim) {
+  al_permit *permit = (al_permit *)claim;
+  al_permits_expose(claim->session, &permit->is_hazard);
+  al_check_drop(&permit->check);
+}
 
 static void permit_free(al_claim *claim) { free(claim); }
 
@@ -272,6 +280,30 @@ static const al_move moves[] = {
      * channel or the link ends: lost, if it was HELD */
     {AL_ANY, AL_CLAIM_GONE},
     AL_MOVES_END};
+
+/* ---- hazards ------------------------------------------------------------------------------------------------------ */
+
+static void permit_free(al_claim *claim);
+
+static bool is_exposed(const al_claim *claim) {
+  const al_permit *permit = (const al_permit *)claim;
+  return claim->kind->free == permit_free && is_proved(permit) && claim->state == AL_CLAIM_HELD &&
+         !al_proof_is_shielded(&permit->proof);
+}
+
+bool al_permits_shield(al_session *session, bool *is_hazard) {
+  session->quorum.hazards += !*is_hazard;
+  *is_hazard = true;
+  bool is_safe = true;
+  for (const al_claim *claim = session->claims; claim; claim = claim->next) is_safe &= !is_exposed(claim);
+  if (!is_safe) session->cleanup_due = 0; /* permit_sweep() shields them */
+  return is_safe;
+}
+
+void al_permits_expose(al_session *session, bool *is_hazard) {
+  session->quorum.hazards -= *is_hazard;
+  *is_hazard = false;
+}
 
 al_link *al_permit_link(al_session *session, al_source source) {
   bool is_quorum = source == AL_FROM_QUORUM || source == AL_FROM_QUORUM_MUTEX;
@@ -301,12 +333,15 @@ al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source
   permit->source = source;
   permit->counts_first = counts_first;
   permit->proof.new_until = new_until;
+  permit->is_hazard = permit->claim.link == &session->quorum;
+  permit->claim.link->hazards += permit->is_hazard;
   al_consumer_init(&permit->consumer, is_proved(permit) ? &proved_kind : &permit_kind, session,
                    permit->claim.link, permit, permit->claim.queue, is_proved(permit) ? 0 : priority);
   if (!al_consumer_subscribe(&permit->consumer)) {
     al_op_fail_channel(op, permit->claim.link,
                        "all %d channels of the connection are in use; each permit takes one",
                        permit->claim.link->channel_max);
+    al_permits_expose(session, &permit->is_hazard);
     free(permit);
     return NULL;
   }

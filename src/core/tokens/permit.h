@@ -60,6 +60,7 @@ typedef struct al_permit {
   al_proof proof;    /* of a quorum mutex */
   bool is_disproved; /* others had the token meanwhile */
   int proves;        /* so many questions (al_claim_confirm) the next proof answers */
+  bool is_hazard;    /* it is counted in its link's hazards */
 } al_permit;
 
 /* The link on which permits from such a queue are held. */
@@ -71,6 +72,13 @@ al_link *al_permit_link(al_session *session, al_source source);
  * failed. */
 al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source source, bool counts_first,
                            int64_t new_until);
+
+/* While a quorum queue has no majority, the broker ends the connection of a client that consumes from it (541). It ends
+ * the other channels first, and then tells the client. So each quorum mutex that is held on this connection is shielded
+ * before (proof.h), and until the queue has answered. al_permits_shield() begins that for one request, and returns true
+ * when all are; al_permits_expose() ends it. */
+bool al_permits_shield(al_session *session, bool *is_hazard);
+void al_permits_expose(al_session *session, bool *is_hazard);
 
 /* True if consume-ok has arrived, and no message yet. */
 bool al_permit_waits(const al_permit *permit);

@@ -34,15 +34,16 @@ bool al_proof_read(al_proof *proof, const al_content *content, int64_t now) {
   return answers || !was_held;
 }
 
-al_proof_act al_proof_next(const al_proof *proof, int64_t now) {
+al_proof_act al_proof_next(const al_proof *proof, int64_t now, bool shields) {
   if (!proof->has_token || proof->act != AL_PROOF_RESTS) return AL_PROOF_RESTS;
-  bool is_due = now >= proof->acted_at + AL_PROOF_PULSE;
-  if (now < proof->free_at && is_even(proof)) return AL_PROOF_NACKS;
-  if (now < proof->free_at) return is_due ? AL_PROOF_REJECTS : AL_PROOF_RESTS;
-  if (!is_even(proof)) return AL_PROOF_NACKS;
-  if (!is_held(proof)) return AL_PROOF_REJECTS;
-  return is_due ? AL_PROOF_NACKS : AL_PROOF_RESTS;
+  bool stays_odd = now < proof->free_at || (shields && is_held(proof));
+  if (is_even(proof) == stays_odd) return AL_PROOF_NACKS;
+  if (!is_held(proof) && !stays_odd) return AL_PROOF_REJECTS;
+  if (now < proof->acted_at + AL_PROOF_PULSE) return AL_PROOF_RESTS;
+  return stays_odd ? AL_PROOF_REJECTS : AL_PROOF_NACKS;
 }
+
+bool al_proof_is_shielded(const al_proof *proof) { return !is_even(proof) && proof->act != AL_PROOF_NACKS; }
 
 void al_proof_acts(al_proof *proof, al_proof_act act, int64_t now) {
   proof->act = act;

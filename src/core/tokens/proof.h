@@ -46,8 +46,12 @@ typedef struct al_proof {
 /* The token has come. False: the mutex was held, and others had the token meanwhile. */
 bool al_proof_read(al_proof *proof, const al_content *content, int64_t now);
 
-/* Returns in which way the token is to be given back now. */
-al_proof_act al_proof_next(const al_proof *proof, int64_t now);
+/* Returns in which way the token is to be given back now. `shields`: a holder keeps `silent` odd, so that the end of its
+ * channel lets the next client wait: it may learn late of it. */
+al_proof_act al_proof_next(const al_proof *proof, int64_t now, bool shields);
+
+/* True if whoever gets the token next finds `silent` odd. */
+bool al_proof_is_shielded(const al_proof *proof);
 
 /* It is given back so. */
 void al_proof_acts(al_proof *proof, al_proof_act act, int64_t now);

@@ -26,6 +26,7 @@ typedef struct taking {
   al_permit *permit; /* the permit that is being claimed; NULL: none */
   al_probes probes;  /* of seeking_rival and ringing */
   al_inspect inspect; /* of looking */
+  bool is_hazard;     /* asking waits for the shields of other permits */
 } taking;
 
 /* Several clients may come to a new queue at once. One of them must ring, and after its consume each of them sees the
@@ -106,6 +107,7 @@ static void acquire_stop(al_op *op) {
   taking *self = (taking *)op;
   if (self->permit) al_claim_undo(&self->permit->claim, op);
   if (op->step == looking) al_inspect_cancel(&self->inspect);
+  al_permits_expose(op->session, &self->is_hazard);
   leave_permit(self);
 }
 
@@ -404,12 +406,16 @@ static bool is_known(taking *self) {
 static void asking(al_op *op) {
   taking *self = (taking *)op;
   if (!al_op_needs(op, link_of(self)) || !is_known(self)) return;
-  al_op_ask(op);
+  if (op->reply_by == AL_NEVER) al_op_ask(op);
+  op->watches_claims =
+      link_of(self) == &op->session->quorum && !al_permits_shield(op->session, &self->is_hazard);
+  if (op->watches_claims) return;
   al_op_enter(op, consuming);
   self->has_rung = false;
   bool counts_first = self->from->cannot_ask || op->session->now - self->from->counted_at >= COUNTED;
   self->permit = al_permit_begin(op, self->from->queue, self->options.priority, self->from->source,
                                  counts_first, self->from->new_until);
+  al_permits_expose(op->session, &self->is_hazard);
 }
 
 static al_op *begin(al_takeable *from, const al_acquire_options *options) {

@@ -90,6 +90,7 @@ struct al_link {
   int64_t heard_at;              /* when bytes last arrived */
   int64_t answered_at;           /* when the latest of the answered requests was sent */
   _Atomic int64_t certain_until; /* see al_link_certain_until */
+  int hazards; /* requests that may make the broker end the connection, and with it other channels first */
   int64_t pulsed_at;
   int pulses;        /* number of locks held, each of which needs the pulse */
   al_channel *pulse; /* the pulse's own channel; NULL: it has none */
