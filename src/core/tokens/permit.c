@@ -81,11 +81,11 @@ static bool is_deserted(const al_permit *permit, const amqp_queue_declare_ok_t *
 static void received(al_permit *permit) {
   al_claim *claim = &permit->claim;
   claim->session->needs_cleanup = true; /* permit_sweep() goes on */
-  bool is_exposed = claim->link->hazards > 0 && !al_proof_is_shielded(&permit->proof);
+  bool may_be_held = claim->link->hazards == 0 || al_proof_is_shielded(&permit->proof);
   if (permit->is_disproved || permit->proof.certain_until == 0) return;
   claim->certain_until = permit->proof.certain_until;
   claim->confirmed = permit->proves;
-  if (claim->state == AL_CLAIM_CLAIMING && !is_exposed) al_claim_got(claim);
+  if (claim->state == AL_CLAIM_CLAIMING && may_be_held) al_claim_got(claim);
 }
 
 static void permit_told(al_consumer *consumer, al_consumer_news news, const al_event *event) {
