@@ -28,6 +28,7 @@ describe("a consumer at a quorum queue that another client is just declaring", f
       end
       assert(making:call{ method = "queue.delete", queue = queue })
       making:close()
+      connection:close()
       return not (answer and is_old)
     end, 600) -- it takes luck, and more of it on a busy machine
   end)

