@@ -116,9 +116,9 @@ end
 --- Waits until its output matches the pattern; returns the captures, or the match.
 function command:await(pattern, seconds)
   until_true(function()
+    local how, number = self:status() -- first: what it wrote before its end is in the output then
     local output = self:output()
     if output:find(pattern) then return true end
-    local how, number = self:status()
     if how then error(("it has ended (%s %s):\n%s"):format(how, tostring(number), output), 0) end
     return nil, output
   end, seconds or SECONDS)
