@@ -37,10 +37,11 @@ end
 
 -- The guard of a running amqp-lock: the child of that name.
 local function guard_of(one)
-  for pid in process.shell("pgrep", "-P", tostring(one.pid)):gmatch "%d+" do
-    if process.contents("/proc/" .. pid .. "/comm") == "amqp-lock-guard\n" then return command.process(pid) end
-  end
-  error "it has no guard"
+  return until_true(function() -- the command may run before the guard has its name
+    for pid in process.shell("pgrep", "-P", tostring(one.pid)):gmatch "%d+" do
+      if process.contents("/proc/" .. pid .. "/comm") == "amqp-lock-guard\n" then return command.process(pid) end
+    end
+  end, SECONDS)
 end
 
 local function none_lives(jobs)
@@ -185,7 +186,7 @@ describe("the command of an amqp-lock whose network is silent, or which is stopp
     for i, its in ipairs { { silent = "up", job = DEAF }, { silent = "down", job = SHELL, jobs = 2 },
       { silent = "up", job = DEAF, no_guard = true }, { job = SHELL, jobs = 2 } } do
       its.name, its.proxy = gate.name(), proxy.start()
-      its.one, its.jobs = start({ env = { AMQP_URL = its.proxy.url } }, its.jobs or 1, "--heartbeat=2", "--grace=1",
+      its.one, its.jobs = start({ env = { AMQP_URL = its.proxy.url } }, its.jobs or 1, "--heartbeat=4", "--grace=2",
         its.name, "-c", its.job)
       if its.no_guard then
         guard_of(its.one):signal "KILL"
@@ -222,7 +223,7 @@ describe("the command of an amqp-lock whose lock is lost", function()
   end)
 
   for what, row in pairs {
-    ["gets TERM, and KILL after the grace"] = { "--grace=0.5", "--lost-exit-code=9", DEAF, 9, got_term },
+    ["gets TERM, and KILL after the grace"] = { "--grace=2", "--lost-exit-code=9", DEAF, 9, got_term },
     ["gets KILL at once with --on-lost=kill"] = { "--on-lost=kill", "--grace=9", DEAF, 76,
       function(one) return not got_term(one) end },
     ["goes on with --on-lost=ignore, and its status counts"] = { "--on-lost=ignore", "-v",
@@ -289,7 +290,7 @@ describe("with a system call that is denied,", function()
         one.one:await "got USR1\n"
         one.one:signal "TERM"
         assert.same({ "exit", 143 }, { one.one:wait() }, one.one:output())
-        none_lives(one.jobs)
+        for _, job in ipairs(one.jobs) do job:await_end() end
         killed.one:signal "KILL"
         next_is_alone(killed.name, killed.jobs)
         broker.suite:delete_queue(lost.name .. "-mutex")
@@ -316,7 +317,6 @@ describe("with a system call that is denied,", function()
   end)
 end)
 
--- The time since the broker's last answer is what the certainty of a permit is made of, and in a wait there is none.
 -- The time since the broker's last answer is what the certainty of a permit is made of, and in a wait there is none.
 it("the command of a permit that is had late in a wait is not ended at its start", function()
   local name = kinds.all.permit.name()
