@@ -35,9 +35,8 @@ end
 
 -- Another process waits for the mutex, which is then lost; returns that process, which has it.
 local function lose(name)
-  local other = gate.process("mutex", name)
-  other:begin("return take(60)")
-  until_true(function() return gate.has_bell("mutex", name) end, SECONDS)
+  local other = line.join(gate.process("mutex", name))
+  gate.until_rung("mutex", name)
   broker.suite:delete_queue(gate.queue("mutex", name))
   return gate.served(other)
 end
@@ -52,6 +51,7 @@ describe("amqp-lock --restart", function()
       "echo ticket $AMQP_LOCK_TICKET fence $AMQP_LOCK_FENCE $AMQP_LOCK_OUTER_TICKETS .; " .. JOB)
     local waiter = gate.process("write", name)
     line.join(waiter)
+    gate.until_rung("write", name)
     broker.suite:delete_queue(gate.queue("write", name))
     gate.served(waiter)
     until_true(function() return not job:alive() end, SECONDS)
@@ -109,7 +109,7 @@ describe("amqp-lock --restart", function()
 
   operated_it("gives up when it has not had the lock again within its time", function()
     local name = gate.name()
-    local one = start("-w", "0.5", name, "-c", JOB)
+    local one = start("-w", "3", name, "-c", JOB)
     lose(name)
     assert.same({ "exit", 75 }, { one:wait(SECONDS) }, one:output())
   end)
