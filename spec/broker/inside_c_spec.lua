@@ -58,7 +58,7 @@ for _, loop in ipairs(loops) do
       is_free(name, slots, permits)
       inside_c.hold(conn, name, slots, permits)
       inside_c.ways.sort(function() conn:close() end)
-      loop.sleep(0.01)
+      loop.until_true(function() return not gate.held("mutex", name .. "-a") end)
       is_free(name, slots, permits)
     end)
 end
