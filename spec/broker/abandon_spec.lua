@@ -31,7 +31,7 @@ end
 local function assert_nothing_held(name, sem)
   stage.until_free(name, 1)
   local rival = stage.connect():semaphore(name)
-  assert(stage.take(rival, { timeout = 5 }):release())
+  assert(stage.take(rival, { timeout = 60 }):release())
   local again = until_true(function() return sem:try_acquire() end)
   assert.is_true(again:verify() and stage.held(name, 1))
   assert.is_true(again:release())
@@ -60,7 +60,7 @@ describe("an acquire given up at each of its steps leaves nothing held", functio
   for probe, is_new in pairs{ publish = true, passive = false } do
     it(("on a %s connection, probing by %s"):format(is_new and "new" or "used", probe), function()
       at_each_step(function(conn, sem, steps)
-        local operation = sem._core:acquire{ timeout = 5 }
+        local operation = sem._core:acquire{ timeout = 60 }
         local ended = go(conn, operation, steps)
         if steps % 2 == 0 then operation:drop() end
         operation = nil -- luacheck: ignore 311
@@ -78,7 +78,7 @@ describe("an acquire given up at each of its steps leaves nothing held", functio
         coroutine.yield()
         wait(operation)
       end)
-      local thread = coroutine.create(function() assert(sem:acquire{ timeout = 5 }):release() end)
+      local thread = coroutine.create(function() assert(sem:acquire{ timeout = 60 }):release() end)
       for _ = 0, steps do
         if coroutine.status(thread) ~= "dead" then assert(coroutine.resume(thread)) end
       end
@@ -97,7 +97,7 @@ describe("an acquire given up at each of its steps leaves nothing held", functio
     for _, probe in ipairs{ "publish", "passive" } do
       local sem = conn:semaphore(name, { probe = probe })
       for i = 1, 50 do
-        local operation = sem._core:acquire{ timeout = 5 }
+        local operation = sem._core:acquire{ timeout = 60 }
         go(conn, operation, i % 8)
         operation:drop()
       end
@@ -113,7 +113,7 @@ it("an acquire given up between its claim and the broker's answer leaves nothing
   local sem = conn:semaphore(name)
   local function drop_claimed()
     while true do
-      local operation = sem._core:acquire{ timeout = 5 }
+      local operation = sem._core:acquire{ timeout = 60 }
       while not operation:done() do
         conn._session:wait(operation)
         pcall(stage.until_held, name, 1, 0.05)
@@ -130,7 +130,7 @@ it("an acquire given up between its claim and the broker's answer leaves nothing
     stir(conn)
     assert_nothing_held(name, sem)
     drop_claimed() -- what is being undone is no lock of its own, so that is no deadlock
-    assert(assert(sem:acquire{ timeout = 5 }):release())
+    assert(assert(sem:acquire{ timeout = 60 }):release())
   end
 end)
 
@@ -138,10 +138,10 @@ it("a lock that is dropped leaves the slot to its own connection and to another 
   local name = stage.semaphore(1)
   local sem, rival = stage.connect():semaphore(name), stage.connect():semaphore(name)
   for i = 1, 10 do
-    assert(sem:acquire{ timeout = 5 })
+    assert(sem:acquire{ timeout = 60 })
     collectgarbage()
     collectgarbage()
-    if i % 2 == 0 then assert(assert(rival:acquire{ timeout = 5 }):release()) end
+    if i % 2 == 0 then assert(assert(rival:acquire{ timeout = 60 }):release()) end
   end
 end)
 

@@ -27,7 +27,7 @@ function scene.sweep(last, options)
     for _, suffix in ipairs{ "-bell", "-admin-bolt" } do
       channel:send{ method = "queue.delete", queue = of .. suffix }
     end
-    for _ = 1, last + 2 do assert(channel:await("queue.delete-ok", 20)) end
+    for _ = 1, last + 2 do assert(channel:await "queue.delete-ok") end
     sweeper:close()
   end)
 end

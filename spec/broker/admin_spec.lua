@@ -247,11 +247,11 @@ describe("an administrator", function ()
     end)
 
     for action, act in pairs{
-      remove = function () return admin:remove(1, { wait = 20 }) end,
+      remove = function () return admin:remove(1, { wait = 60 }) end,
       wait_released = function ()
         assert.equal(2, admin:remove(1))
         assert.is_true(raw:locked(holder(3)))
-        return admin:wait_released({ 3 }, { timeout = 20 })
+        return admin:wait_released({ 3 }, { timeout = 60 })
       end,
     } do
       it("and waits for them to let go: " .. action, function ()
@@ -265,7 +265,7 @@ describe("an administrator", function ()
         holding:begin([[
           local slot = ...
           require "spec.support.until"(function () return not raw:exists(slot) end)
-          for _ = 1, 3 do assert(channel:await("basic.deliver", 20)) end
+          for _ = 1, 3 do assert(channel:await "basic.deliver") end
           raw:close()
         ]], slot(3))
         assert.truthy(act())

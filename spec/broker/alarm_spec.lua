@@ -46,7 +46,7 @@ describe("an alarm", function()
         stage.fails("busy", sem:try_acquire())
         assert.is_true(second:release())
       end
-      stage.fails("not_found", fresh:semaphore(stage.name()):acquire{ timeout = 5 })
+      stage.fails("not_found", fresh:semaphore(stage.name()):acquire{ timeout = 60 })
       -- The broker says "blocked" once. Who publishes later is not told, but is told so here.
       local told = stage.connect(nil, { timeout = 5 })
       stage.block(told)

@@ -21,7 +21,7 @@ local function win(gated, times)
 end
 
 -- The same, by a process.
-local function wins(one, times) one:run("for _ = 1, ... do assert(take(20) and lock:release()) end", times) end
+local function wins(one, times) one:run("for _ = 1, ... do assert(take(60) and lock:release()) end", times) end
 
 after_each(stage.clear)
 teardown(stage.check)
@@ -50,7 +50,7 @@ for kind, busy in pairs(BUSY) do
       local one = gate.process(kind, name, nil, proxy.url)
       wins(one, 5)
       proxy:cut_claiming()
-      local got, _, code = one:run("return take(20)")
+      local got, _, code = one:run("return take(60)")
       assert.same({ nil, "unreachable" }, { got, code })
       local other = gate.holder(kind, name)
       assert.is_true(other:run("return lock:verify()"))

@@ -39,7 +39,7 @@ end
 -- Takes what may still be held for a moment. RabbitMQ may close the connection as it comes upon what the dead one left.
 local function take(kind, name, conn)
   local lock, message, code
-  local deadline = socket.gettime() + 10
+  local deadline = socket.gettime() + 60
   repeat
     lock, message, code = KINDS[kind].new(conn, name):try_acquire()
     if code == "unreachable" then conn = stage.connect() end

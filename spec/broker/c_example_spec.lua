@@ -30,7 +30,7 @@ end
 
 -- It ends with this status, and its output matches.
 local function ends(one, status, words)
-  local got, output = one:wait(30)
+  local got, output = one:wait()
   assert.equal(status, got, output)
   assert.matches(words, output)
 end
@@ -106,7 +106,7 @@ describe("a job in C, step by step,", function()
     local name, between = stage.mutex(), proxy.start()
     for _, stop in ipairs {
       function(one) one:signal "TERM" end,
-      function() assert.is_true(stage.connect():mutex(name):revoke { wait = 30 }) end,
+      function() assert.is_true(stage.connect():mutex(name):revoke { wait = 60 }) end,
     } do
       local one = at_work(name)
       stop(one)

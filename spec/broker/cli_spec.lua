@@ -165,7 +165,7 @@ describe("amqp-lock", function()
       assert(world:call { method = "basic.consume", queue = gate.bell("mutex", name),
         arguments = { ["x-priority"] = 9 } })
       one:close_input()
-      assert(world:await("basic.deliver", 30))
+      assert(world:await "basic.deliver")
       assert.matches("^amqp%-lock: busy: ", ends(75, "-n", "--fair", name, "true"))
       ends(0, "-n", name, "true")
     end)

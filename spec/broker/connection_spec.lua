@@ -87,7 +87,7 @@ describe("connect", function()
         if words ~= "" then guest:receive("*a") end
         guest:close()
       ]], stranger[1])
-      local conn, message, code = amqplocks.connect("amqp://127.0.0.1:" .. port, { timeout = 5 })
+      local conn, message, code = amqplocks.connect("amqp://127.0.0.1:" .. port, { timeout = 60 })
       assert.same({ what, nil, stranger[2] }, { what, conn, code }, message)
       peer:finish()
     end

@@ -45,7 +45,7 @@ local function fight(sem, name, places, count, rounds, timeout)
   end
   for _, one in ipairs(all) do one:begin(FIGHT, directory, places, rounds, timeout) end
   for _, one in ipairs(all) do
-    local e, r = one:finish(60)
+    local e, r = one:finish(600)
     entered, refused = entered + e, refused + r
   end
   for place = 1, places do assert.is_nil(lfs.attributes(directory .. "/" .. place)) end
@@ -74,7 +74,7 @@ for what, case in pairs{
 } do
   it("processes that fight for " .. what .. " are never more inside than may be, and all have their turns", function()
     local places, count, name, sem = (table.unpack or unpack)(case)
-    assert.same({ count * 20, 0 }, { fight(sem, name(), places, count, 20, 60) })
+    assert.same({ count * 20, 0 }, { fight(sem, name(), places, count, 20, 600) })
   end)
 end
 

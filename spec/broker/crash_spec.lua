@@ -12,7 +12,7 @@ describe("a process that holds a lock", function()
   local function holder()
     local name = stage.semaphore(1)
     local new = stage.process(name)
-    assert.equal(1, new:run("lock = assert(sem:acquire{ timeout = 20 }) return lock.slot"))
+    assert.equal(1, new:run("lock = assert(sem:acquire{ timeout = 60 }) return lock.slot"))
     assert.is_true(stage.held(name, 1))
     return new, name
   end
@@ -21,7 +21,7 @@ describe("a process that holds a lock", function()
     local held, name = holder()
     local waiter = stage.process(name)
     assert.equal("busy", waiter:run("return select(3, sem:try_acquire())"))
-    waiter:begin("lock = assert(sem:acquire{ timeout = 20 }) return lock.slot")
+    waiter:begin("lock = assert(sem:acquire{ timeout = 60 }) return lock.slot")
     held:kill()
     assert.equal(1, waiter:finish())
     assert.is_true(stage.held(name, 1))
@@ -103,7 +103,7 @@ describe("the child of a fork", function()
       function connect() return assert(require("amqplocks").connect(url, ]] .. (options or "nil") .. [[)) end
       conn = connect()
       sem, admin = conn:semaphore(name), conn:admin(name)
-      lock = assert(sem:acquire{ timeout = 20 })
+      lock = assert(sem:acquire{ timeout = 60 })
     ]], cpath, os.tmpname(), url, name)
     return new, name
   end

@@ -16,7 +16,7 @@ local operated_it = broker.operated_it(it, pending)
 local CANDIDATE = [[
   local name, label, path = ...
   local socket = require "socket"
-  local conn = assert(require("amqplocks").connect(nil, { name = label, heartbeat = 1 }))
+  local conn = assert(require("amqplocks").connect(nil, { name = label, heartbeat = 3 }))
   local function tell(word)
     local file = assert(io.open(path, "a"))
     file:write(label, " ", word, "\n")

@@ -49,7 +49,7 @@ describe("a host with two Lua states on two threads", function()
     local name, between = stage.semaphore(1), proxy.start()
     local one = program.start(environment(between.url), host, name, "1000000")
     until_true(function() return between:count() == 4 end) -- each state's two
-    stage.until_held(name, 1, 20)
+    stage.until_held(name, 1)
     between.server:kill()
     status, output = one:wait()
     assert.equal(1, status, output)

@@ -10,10 +10,10 @@ local until_true = require "spec.support.until"
 
 local operated_it = broker.operated_it(it, pending)
 
--- Starts one; gives its output, line by line, which ends with it. One that hangs is ended, after a minute unless told.
-local function start(words, seconds)
-  local command = "exec timeout %d %s examples/%s 2>&1"
-  local pipe = assert(io.popen(command:format(seconds or 60, os.getenv "LUA" or "lua5.4", words)))
+-- Starts one; gives its output, line by line, which ends with it. One that hangs is ended after five minutes.
+local function start(words)
+  local command = "exec timeout 300 %s examples/%s 2>&1"
+  local pipe = assert(io.popen(command:format(os.getenv "LUA" or "lua5.4", words)))
   stage.undo(function() pipe:close() end)
   return pipe:lines()
 end
@@ -88,7 +88,7 @@ end)
 
 it("the examples that start several processes fail with a message where there is no broker", function()
   for _, example in ipairs { "catalogue", "fencing/run", "images", "producer" } do
-    local pipe = assert(io.popen(("AMQP_URL=amqp://127.0.0.1:1 timeout 60 %s examples/%s.lua 2>&1; echo $?"):format(
+    local pipe = assert(io.popen(("AMQP_URL=amqp://127.0.0.1:1 timeout 300 %s examples/%s.lua 2>&1; echo $?"):format(
       os.getenv "LUA" or "lua5.4", example)))
     local output = pipe:read "*a"
     pipe:close()
@@ -126,7 +126,7 @@ it("the image workers send no more images at a time than there are permits", fun
 end)
 
 it("a writer that was stopped overwrites the next one's file, and with fencing tokens it is refused", function()
-  local lines = start("fencing/run.lua", 300)
+  local lines = start "fencing/run.lua"
   local function reads(pattern) return (read_until(lines, pattern)) end
 
   reads "^without fencing tokens:$"

@@ -35,7 +35,7 @@ local function lockable(conn, kind, name, options) return conn[MAKES[kind]](conn
 -- Acquires it, on a connection of its own unless one is given.
 local function take(kind, name, conn, timeout)
   local from = lockable(conn or stage.connect(), kind, name)
-  return from[TAKES[kind]](from, { timeout = timeout or 20 })
+  return from[TAKES[kind]](from, { timeout = timeout or 60 })
 end
 
 local function free(kind, name)
@@ -60,7 +60,7 @@ for kind in pairs(FENCES) do
     local name, fence = named(kind)
     local before = broker.suite and gate.queues(name)
     local plain = lockable(stage.connect(), kind, name, {})
-    local lock = assert(plain[TAKES[kind]](plain, { timeout = 20 }))
+    local lock = assert(plain[TAKES[kind]](plain, { timeout = 60 }))
     assert.is_nil(lock.fence)
     assert.is_false(client.shared():exists(fence))
     assert(lock:release())
@@ -109,15 +109,12 @@ describe("the fencing token of a lock", function ()
   end)
 
   operated_it("is had during an alarm, from a fence that exists; otherwise: blocked", function ()
-    local name, others = named "mutex", {}
-    for i = 1, 5 do others[i] = named "mutex" end
-    local conn = stage.connect()
+    local name, conn = named "mutex", stage.connect()
     assert(assert(take("mutex", name, conn)):release())
-    stage.undo(function () broker.suite:alarm(false) end)
-    broker.suite:alarm(true)
+    stage.alarm()
     assert(take("mutex", name, conn))
     until_true(function () -- the broker still reads the first message of a connection
-      local lock, message, code = take("mutex", table.remove(others), stage.connect())
+      local lock, message, code = take("mutex", (named "mutex"), stage.connect())
       return not lock and stage.fails("blocked", lock, message, code)
     end)
   end)
@@ -157,7 +154,7 @@ describe("the fencing token of a lock", function ()
 
   it("is had where the last maker was killed before it published the message", function ()
     local name, fence = named "mutex"
-    local conn = stage.connect(nil, { timeout = 1 })
+    local conn = stage.connect(nil, { timeout = 3 })
     assert(assert(take("mutex", name, conn)):release())
     assert(client.shared():channel():call{ method = "queue.purge", queue = fence })
     assert(client.shared():declare(fence .. "-unfinished", { durable = true,
@@ -170,7 +167,7 @@ describe("the fencing token of a lock", function ()
     local name, fence = named "mutex"
     local maker = stage.client():channel()
     assert(maker:call{ method = "queue.declare", queue = fence .. "-maker", exclusive = true })
-    local conn = stage.connect(nil, { timeout = 1 })
+    local conn = stage.connect(nil, { timeout = 3 })
     assert.matches("making it", fails("mutex", name, "unavailable", conn))
     maker.client:abort()
     until_true(function () return not client.shared():locked(fence .. "-maker") end)
@@ -195,7 +192,7 @@ describe("the fencing token of a lock", function ()
       local policy = client.unique "policy"
       stage.undo(function () broker.suite:clear_policy("/", policy) end)
       broker.suite:set_policy("/", policy, "^" .. fence:gsub("%p", "[%0]") .. "$", ('{"%s":%d}'):format(key, case[1]))
-      local message = fails("mutex", name, "conflict", stage.connect(nil, { timeout = 1 }))
+      local message = fails("mutex", name, "conflict", stage.connect(nil, { timeout = 3 }))
       assert.matches(case[2], message, 1, true)
     end)
   end
@@ -217,7 +214,7 @@ describe("a fence", function ()
 
   it("of a semaphore that has lost its message is made anew by repair{ fenced = true }, upwards", function ()
     local name, fence = named "slot"
-    local conn = stage.connect(nil, { timeout = 1 })
+    local conn = stage.connect(nil, { timeout = 3 })
     local last = assert(take("slot", name, conn))
     assert(last:release())
     assert(client.shared():channel():call{ method = "queue.purge", queue = fence })
@@ -288,7 +285,7 @@ describe("fencing tokens", function ()
     local label, names = client.unique "session", {}
     for kind in pairs(FENCES) do names[kind] = named(kind) end
     local conn = stage.connect(nil, { name = label })
-    assert(assert(conn:mutex(names.mutex):acquire{ timeout = 20 }):release())
+    assert(assert(conn:mutex(names.mutex):acquire{ timeout = 60 }):release())
     stage.until_connected(label .. " prober", 1)
     stage.until_connected(label .. " fence", 0)
     for kind, name in pairs(names) do

@@ -45,7 +45,7 @@ describe("a peer that never pauses", function()
       one:run([[
         local url, ca = ...
         amqplocks = require "amqplocks"
-        conn = assert(amqplocks.connect(url, { heartbeat = 1, timeout = 2, tls = ca and { ca = ca } }))
+        conn = assert(amqplocks.connect(url, { heartbeat = 1, timeout = 5, tls = ca and { ca = ca } }))
         lock = assert(conn:mutex("flooded"):try_acquire())
       ]], address, is_tls and os.getenv "BROKER_TLS" .. "/ca.pem" or nil)
       flood()
@@ -61,7 +61,7 @@ describe("a peer that never pauses", function()
       one:run([[return (conn:close())]])
       assert.is_true(one:run([[
         local conn = assert(amqplocks.connect())
-        return conn:mutex("flooded"):acquire{ timeout = 20 }:release() and conn:close()
+        return conn:mutex("flooded"):acquire{ timeout = 60 }:release() and conn:close()
       ]]))
     end)
   end
@@ -82,9 +82,10 @@ describe("a peer that never pauses", function()
         while guest:send(("\22\3\3\0\4\0\0\0\0"):rep(pause > 0 and 1 or 2000)) do socket.sleep(pause) end
       ]], pause)
       local code, message = process.start():run([[
-        local _, message, code = require("amqplocks").connect(..., { timeout = 2 })
+        local url, timeout = ...
+        local _, message, code = require("amqplocks").connect(url, { timeout = timeout })
         return code, message
-      ]], "amqps://guest:guest@127.0.0.1:" .. port)
+      ]], "amqps://guest:guest@127.0.0.1:" .. port, pause > 0 and 2 or 50)
       assert.equal(expected[1], code)
       assert.matches(expected[2], message)
     end

@@ -55,7 +55,7 @@ local function strike(queue, delivery_mode)
   for _, message in ipairs(MESSAGES) do
     channel:publish{ routing_key = queue, mandatory = true, body = message.body, properties = {
       headers = message.headers, type = message.type, app_id = message.app_id, delivery_mode = delivery_mode } }
-    assert.equal("basic.ack", assert(channel:next(20)).method)
+    assert.equal("basic.ack", assert(channel:next()).method)
   end
   return channel
 end
@@ -67,7 +67,7 @@ local function strike_with_flags(queue)
   for _, properties in ipairs{ "\0\1", "\0\3", "\0\33\1t", "\32\1\0\0\0\0" } do
     channel:send{ method = "basic.publish", routing_key = queue, mandatory = true }
     raw:write(lua53.pack(">I1I2s4I1", 2, channel.number, lua53.pack(">I2I2I8", 60, 0, 0) .. properties, 206))
-    assert.equal("basic.ack", assert(channel:next(20)).method)
+    assert.equal("basic.ack", assert(channel:next()).method)
   end
 end
 
@@ -155,10 +155,10 @@ describe("a foreign message", function()
     assert.equal(1, tokens:create(1))
     local first = stage.take(tokens)
     strike(permits.permits(name), 2)
-    for _ = 1, #MESSAGES do stage.take(tokens, { timeout = 20 }) end
+    for _ = 1, #MESSAGES do stage.take(tokens, { timeout = 60 }) end
     assert.is_nil((tokens:try_acquire()))
     assert.is_true(first:release())
-    assert.is_true(assert(tokens:acquire{ timeout = 20 }):release())
+    assert.is_true(assert(tokens:acquire{ timeout = 60 }):release())
     assert.is_true(lock:verify() and lock:held())
   end)
 end)

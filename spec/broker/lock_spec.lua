@@ -39,7 +39,7 @@ describe("a lock", function()
       assert.equal(text .. "held)", tostring(lock))
       assert(lock:release())
       assert.equal(text .. "not_held)", tostring(lock))
-      assert.not_equal(lock.ticket, stage.take(one.over(stage.connect(), name), { timeout = 20 }).ticket)
+      assert.not_equal(lock.ticket, stage.take(one.over(stage.connect(), name), { timeout = 60 }).ticket)
     end
   end)
 
@@ -99,7 +99,7 @@ operated_it("an operator sees a lock as an exclusive queue that keeps nothing, h
     found[key] = value
   end
   local since = tonumber(found["x-amqplocks-acquired-at"])
-  assert.is_true(stage.held(name, 1) and math.abs(since - lock.acquired_at) <= 2)
+  assert.is_true(stage.held(name, 1) and math.abs(since - lock.acquired_at) < 60)
   found["x-amqplocks-acquired-at"] = nil
   assert.same({ auto_delete = "true", durable = "false", consumers = "1", ["x-queue-type"] = "classic",
     ["x-max-length"] = "0", ["x-overflow"] = "drop-head", ["x-amqplocks-holder"] = "somebody",

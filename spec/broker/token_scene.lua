@@ -112,7 +112,7 @@ end
 
 --- Waits until it has one. Gives the message it has.
 function taker:served()
-  self.permit = assert(self.channel:await("basic.deliver", 20))
+  self.permit = assert(self.channel:await "basic.deliver")
   self.properties = self.permit.properties
   return self
 end

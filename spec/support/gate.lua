@@ -130,7 +130,7 @@ end
 --- A second process that holds it.
 function gate.holder(kind, name, options, url)
   local new = gate.process(kind, name, options, url)
-  assert.is_true(new:run("return take(20)"))
+  assert.is_true(new:run("return take(60)"))
   return new
 end
 

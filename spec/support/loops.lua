@@ -13,7 +13,7 @@ local socket = require "socket"
 local pack = table.pack or function(...) return { n = select("#", ...), ... } end
 local unpack = table.unpack or unpack
 
-local SECONDS = 60
+local SECONDS = 120
 
 local loops = {}
 

@@ -168,7 +168,7 @@ end
 function stage.occupy(name, i, url) return stage.occupy_queue(stage.holder(name, i), url) end
 
 function occupant:await_looks(n)
-  for _ = 1, n do assert(self.channel:await("basic.deliver", 20)) end
+  for _ = 1, n do assert(self.channel:await "basic.deliver") end
 end
 
 function occupant:asked(seconds) return self.channel:delivered(seconds) end
