@@ -41,15 +41,15 @@ local function fine(result, message, code)
 end
 
 local function use(name)
-  local conn = fine(amqplocks.connect(URL, { timeout = 5 }))
+  local conn = fine(amqplocks.connect(URL, { timeout = 60 }))
   if not conn then return end
   local made, mutex = pcall(conn.mutex, conn, name)
-  local lock = made and fine(mutex:acquire{ timeout = 5 })
+  local lock = made and fine(mutex:acquire{ timeout = 60 })
   if lock then
     fine(lock:verify())
     fine(lock:release())
   end
-  if made then fine(mutex:with({ timeout = 5 }, function () return true end)) end
+  if made then fine(mutex:with({ timeout = 60 }, function () return true end)) end
   conn:close()
 end
 
@@ -76,7 +76,7 @@ local PROGRAM = [[
   require "amqplocks.drivers.native"
   local URL, NAME, CLOSES = %q, %q, %s
   local note, arm, pcall = note, arm, pcall
-  local CONNECT, WAIT = { timeout = 5 }, { timeout = 5 }
+  local CONNECT, WAIT = { timeout = 60 }, { timeout = 60 }
   local conn, mutex, lock, last, rwlock = false, false, false, false, false
 
   -- While there is memory, room for calls: that Lua throws where it cannot even make one is its own affair.

@@ -34,7 +34,7 @@ local function step(broker, model, real, trace)
   local is_same, seen = pcall(until_true, function ()
     local now = real:look()
     return now == expected, now
-  end, 20)
+  end)
   assert(is_same, differ(expected, seen))
 end
 

@@ -48,7 +48,7 @@ describe("locks of one name", function()
     local name, conn, other, locks = new_name(), stage.connect(), stage.connect(), {}
     for _, kind in ipairs{ "slot", "permit", "fast_mutex", "mutex", "read", "write" } do
       if kind == "write" then assert.is_true(locks[5]:release() and table.remove(locks) ~= nil) end
-      local lock = stage.take(new(kind, conn, name), { timeout = 20 })
+      local lock = stage.take(new(kind, conn, name), { timeout = 60 })
       assert.same({ kind, name }, { lock.kind, lock.name })
       table.insert(locks, lock)
       assert_all_held(locks)
@@ -57,7 +57,7 @@ describe("locks of one name", function()
     for i = #locks, 1, -1 do
       local kind = locks[i].kind
       assert.is_true(table.remove(locks, i):release())
-      table.insert(locks, stage.take(new(kind, other, name), { timeout = 20 }))
+      table.insert(locks, stage.take(new(kind, other, name), { timeout = 60 }))
       assert_all_held(locks)
     end
   end)
@@ -113,7 +113,7 @@ describe("locks whose names look like the queues of others", function()
     for i = #locks, 1, -1 do
       local lock = table.remove(locks, i)
       assert.is_true(lock:release())
-      assert.is_true(stage.take(new(lock.kind, other, lock.name), { timeout = 20 }):release())
+      assert.is_true(stage.take(new(lock.kind, other, lock.name), { timeout = 60 }):release())
       if i % 10 == 0 then assert_all_held(locks) end
     end
   end)

@@ -122,7 +122,7 @@ describe("a lock that is lost before its owner comes to it", function()
       until_true(function() return other:verify() and conn._session:alerts() == times end)
     end
 
-    stage.fails("lost", conn:semaphore(name):with({ timeout = 20, on_wait = function()
+    stage.fails("lost", conn:semaphore(name):with({ timeout = 60, on_wait = function()
       if waited then return end
       waited = true
       occupant:release()

@@ -76,7 +76,7 @@ it("every kind of lock is administered, and free at a request's end", function()
     end
     for _, lockable in ipairs{ conn:mutex(var.arg_mutex), conn:rwlock(var.arg_mutex):writer(),
       conn:semaphore(var.arg_slots), conn:token_semaphore(var.arg_permits), conn:fast_mutex(var.arg_fast) } do
-      assert(lockable:acquire{ timeout = 20 })
+      assert(lockable:acquire{ timeout = 60 })
     end
     gates:set("kept", true)
     await_gate("go")
@@ -86,7 +86,7 @@ it("every kind of lock is administered, and free at a request's end", function()
   for _, lockable in ipairs(others()) do stage.fails("busy", lockable:try_acquire()) end
   scene.open(server, "go")
   assert.equal("200 over\n", scene.answer(request))
-  for _, lockable in ipairs(others()) do assert.is_true(stage.take(lockable, { timeout = 20 }):release()) end
+  for _, lockable in ipairs(others()) do assert.is_true(stage.take(lockable, { timeout = 60 }):release()) end
 end)
 
 it("a timer holds as a request does", function()
@@ -272,7 +272,7 @@ operated_it("fenced locks have numbers that grow, drawn on one connection of the
   stage.undo(function() client.shared():delete(name .. "-mutexfence") end)
   local server = scene.start{ connect = ("name = %q"):format(label), locations = { ["= /fenced"] = [[
     local conn = connect()
-    local _, fence = assert(conn:mutex(var.arg_name, { fenced = true }):with({ timeout = 10 }, function(lock)
+    local _, fence = assert(conn:mutex(var.arg_name, { fenced = true }):with({ timeout = 60 }, function(lock)
       return lock.fence
     end))
     ngx.say(("%.0f"):format(fence))
@@ -464,6 +464,6 @@ it("nobody waits longer for a connection than he has time himself, and a broker 
       if conn then conn, message, code = conn:mutex("lock"):acquire{ timeout = tonumber(var.arg_within) } end
       ngx.say(code, " ", message)]] } }
     assert.matches("^timeout ", body(server, "/try_port?timeout=600&within=0.1&at=127.0.0.1:" .. port))
-    assert.matches("^unreachable .*refused", body(server, "/try_port?timeout=1&at=localhost:1"))
+    assert.matches("^unreachable .*refused", body(server, "/try_port?timeout=60&at=localhost:1"))
     for _, one in ipairs{ deaf, unpack(callers) } do one:close() end
   end)

@@ -182,7 +182,7 @@ describe("docs/operators.md", function()
   end
 
   cli_it("has crontabs in which a machine that does not get the lock is silent", function()
-    stage.take(stage.connect():mutex "nightly-report", { timeout = 20 })
+    stage.take(stage.connect():mutex "nightly-report", { timeout = 60 })
     for _, line in ipairs(LINES.crontab) do assert.same({ 75, "" }, { run(line) }) end
     assert.equal("", calls())
   end)

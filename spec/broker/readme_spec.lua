@@ -145,7 +145,7 @@ operated_describe("the guide's table of permissions", function()
     local user = client.unique "guide"
     stage.undo(function() broker.suite:delete_user(user) end)
     return stage.connect(broker.suite:add_user(user, permissions[1], permissions[2], permissions[3]),
-      { timeout = 2, log = log })
+      { log = log })
   end
 
   -- All of it is enough for `use`, which gives nil and a message where it is not; none of these is too much.
@@ -164,12 +164,12 @@ operated_describe("the guide's table of permissions", function()
   -- Uses a lock: alone, and when it has to wait, at its bell by the time it is let go.
   local function used(take, holder)
     return function(conn)
-      local lock, message, code = take(conn, { timeout = 5 })
+      local lock, message, code = take(conn, { timeout = 60 })
       if not lock then return nil, message, code end
       assert(lock:verify())
       assert(lock:release())
-      local held = stage.take(holder, { timeout = 5 })
-      return assert(take(conn, { timeout = 20, poll = 600, on_wait = function(seconds)
+      local held = stage.take(holder, { timeout = 60 })
+      return assert(take(conn, { timeout = 60, poll = 600, on_wait = function(seconds)
         if seconds > 0.5 then held:release() end
       end })):release()
     end
@@ -189,7 +189,7 @@ operated_describe("the guide's table of permissions", function()
       end, writer))
     end
     is_enough("to write, then downgrade", { 1, 2, 3 }, function(conn)
-      local lock, message, code = conn:rwlock("catalogue"):write { timeout = 5 }
+      local lock, message, code = conn:rwlock("catalogue"):write { timeout = 60 }
       if not lock then return nil, message, code end
       assert(lock:downgrade())
       return lock:release()
@@ -239,7 +239,7 @@ operated_describe("the guide's table of permissions", function()
     end
     local function take(permissions, kind, name, log)
       local conn = connect_as(permissions, log)
-      local locks, message, code = conn[kind](conn, name):acquire { count = 2, timeout = 5 }
+      local locks, message, code = conn[kind](conn, name):acquire { count = 2, timeout = 60 }
       if not locks then return nil, message, code end
       return locks:release()
     end

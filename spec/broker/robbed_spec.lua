@@ -41,7 +41,7 @@ robbed_describe("a holder who was robbed", function ()
   end
 
   local function takes_and_leaves(kind, name)
-    local lock = assert(gate.new(other, kind, name):acquire{ timeout = 10 })
+    local lock = assert(gate.new(other, kind, name):acquire{ timeout = 60 })
     assert.is_true(gate.held(kind, name))
     assert(lock:verify() and lock:release())
   end
@@ -110,7 +110,7 @@ robbed_describe("a holder who was robbed", function ()
     stage.fails("timeout", admin:revoke(1, { wait = 0.5 }))
     assert.is_true(not lock:revoked() and lock:held())
     assert(lock:release())
-    assert.is_true(admin:wait_released({ 1, 2, 3 }, { timeout = 10 }))
+    assert.is_true(admin:wait_released({ 1, 2, 3 }, { timeout = 60 }))
     stage.fails("not_held", admin:revoke(1))
   end)
 
@@ -141,10 +141,10 @@ robbed_describe("a holder who was robbed", function ()
           assert.is_false(first:finished())
           broker.suite:resume_queue(name .. kind.queue)
           assert.equal(2, first:finish())
-          assert.equal(3, second:add(1, { timeout = 10 }))
+          assert.equal(3, second:add(1, { timeout = 60 }))
         end
       end
-      assert(second:destroy{ timeout = 10 })
+      assert(second:destroy{ timeout = 60 })
     end)
   end
 end)

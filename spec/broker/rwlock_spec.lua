@@ -35,7 +35,7 @@ end
 -- Everybody can come in who would if nobody were there.
 local function assert_open(name, conn)
   for kind, take in pairs{ write = write, read = read } do
-    local lock = take(name, { timeout = 20 }, conn)
+    local lock = take(name, { timeout = 60 }, conn)
     assert.is_true(gate.held(kind, name))
     assert(lock:verify())
     assert(lock:release())
@@ -85,7 +85,7 @@ describe("a readers–writer lock", function()
       until_true(function() return not lock:held() end)
       for _, what in ipairs{ "verify", "downgrade", "release" } do stage.fails("lost", lock[what](lock)) end
       assert.same({ lock, "lost", 1 }, { told[1][1], told[1][2], #told })
-      assert.is_true(write(name, { timeout = 20 }, conn):verify() and is_shut(name))
+      assert.is_true(write(name, { timeout = 60 }, conn):verify() and is_shut(name))
     end)
   end
 end)
@@ -220,7 +220,7 @@ describe("an operator", function()
     assert.is_true(stage.take(gated):release())
     gate.catch(vhost)
     local other = stage.client(url)
-    assert.matches("alternate-exchange", stage.fails("conflict", gated:acquire{ timeout = 20 }), 1, true)
+    assert.matches("alternate-exchange", stage.fails("conflict", gated:acquire{ timeout = 60 }), 1, true)
     until_true(function() return not other:exists(door(name)) end)
     assert.is_true(gate.take("read", name, nil, stage.connect(url)):verify()) -- readers do not mind
     broker.suite:clear_policy(vhost, "catch")
@@ -300,9 +300,9 @@ describe("a user who may not", function()
     local lock = write(name)
     stage.fails("timeout", gate.new(conn, "write", name):acquire{ timeout = 0.3 })
     assert(lock:release())
-    lock = write(name, { timeout = 20, fair = true }, conn)
+    lock = write(name, { timeout = 60, fair = true }, conn)
     assert.is_true(lock:downgrade() and lock:release())
-    assert.is_true(read(name, { timeout = 20, fair = true }, conn):release())
+    assert.is_true(read(name, { timeout = 60, fair = true }, conn):release())
   end)
 end)
 
@@ -316,7 +316,7 @@ it("a process that writes and reads on, and is killed at any step, keeps nobody 
     stage.fails("busy", one:run("return conn:mutex(...):try_acquire()", busy)) -- it is connected
     between:frames() -- and whatever it had to say of that has passed
     between:let("up", frames)
-    one:begin "assert(take(20)) assert(lock:verify() and lock:downgrade()) return lock:release()"
+    one:begin "assert(take(60)) assert(lock:verify() and lock:downgrade()) return lock:release()"
     until_true(function() return between:kept() or one:finished() end)
     between:frames() -- and what it wrote in the end, such as a ring, has come to the proxy
     ended = not between:kept()

@@ -20,7 +20,7 @@ it("a semaphore of three slots gives slots 1, 2 and 3, then is busy", function()
   for _, one in ipairs{ sem, rival } do
     assert.equal(('busy: all 3 slots of "%s" are held'):format(name), stage.fails("busy", one:try_acquire()))
   end
-  assert.matches(name, stage.fails("deadlock", sem:acquire{ timeout = 10 }), 1, true)
+  assert.matches(name, stage.fails("deadlock", sem:acquire{ timeout = 60 }), 1, true)
 end)
 
 for _, probe in ipairs{ "publish", "passive", "auto" } do
@@ -30,7 +30,7 @@ for _, probe in ipairs{ "publish", "passive", "auto" } do
     for i = 1, 18 do assert(holder:declare(stage.holder(name, i), { exclusive = true })) end
     local sem = conn:semaphore(name, { probe = probe })
     assert.equal(19, stage.take(sem).slot)
-    local lock = stage.take(sem, { timeout = 5 })
+    local lock = stage.take(sem, { timeout = 60 })
     assert.equal(20, lock.slot)
     assert.is_true(stage.held(name, 19) and stage.held(name, 20))
     stage.fails("busy", sem:try_acquire())
@@ -55,7 +55,7 @@ describe("a lock that goes out of scope", function()
       local sem = conn:semaphore(name)
       local kept = assert(sem:acquire())
       do
-        local lock <close> = assert(sem:acquire{ timeout = 5 })
+        local lock <close> = assert(sem:acquire{ timeout = 60 })
         inside(lock)
       end
       inside(kept)

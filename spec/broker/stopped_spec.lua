@@ -115,7 +115,7 @@ describe("a process that is stopped while it takes a lock", function()
       conn = assert(require("amqplocks").connect((...), { heartbeat = 1 }))
       called = false
     ]], between.url)
-    one:begin("return conn:token_semaphore(...):with({ timeout = 20 }, function() called = true end)", name)
+    one:begin("return conn:token_semaphore(...):with({ timeout = 60 }, function() called = true end)", name)
     line.until_at(name, 0, 2, permits.permits(name))
     assert(io.open(file, "w")):close()
     until_stopped(one)

@@ -62,7 +62,7 @@ describe("administering permits", function ()
   local function removes_two()
     assert.equal(2, tokens:create(2))
     local one, other = scene.taker(name):served(), stage.process(name)
-    other:begin("return conn:token_semaphore(...):remove(2, { wait = 20 })", name)
+    other:begin("return conn:token_semaphore(...):remove(2, { wait = 60 })", name)
     scene.until_consumers(raw, name, 2)
     return other, one
   end

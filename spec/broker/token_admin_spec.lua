@@ -103,7 +103,7 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
       local holders = {}
       for i = 1, 4 do holders[i] = holder():served() end
       local other = stage.process(name)
-      other:begin("return conn:token_semaphore((...)):remove(2, { wait = 20 })", name)
+      other:begin("return conn:token_semaphore((...)):remove(2, { wait = 60 })", name)
       scene.until_consumers(raw, name, 5)
       local waiters = { holder(100), holder(100) }
       holders[1]:release()
@@ -134,7 +134,7 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
       local conn = stage.connect()
       local lock = stage.take(conn:token_semaphore(name, { queue_type = queue_type }))
       local waiter = stage.process(name)
-      waiter:begin("return conn:token_semaphore(...):acquire{ timeout = 20 }", name)
+      waiter:begin("return conn:token_semaphore(...):acquire{ timeout = 60 }", name)
       scene.until_consumers(raw, name, 2)
       assert.is_true(tokens:destroy())
       assert.is_false(raw:exists(scene.permits(name)) or raw:exists(scene.marks(name)))
@@ -186,7 +186,7 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
         assert.is_true(two:holds())
         until_slots(2, 0, 2)
         local other = stage.process(name)
-        other:begin("return conn:token_semaphore(...):repair{ wait = 20 }", name)
+        other:begin("return conn:token_semaphore(...):repair{ wait = 60 }", name)
         scene.until_consumers(raw, name, 2)
         two:release()
         assert.equal(2, other:finish())

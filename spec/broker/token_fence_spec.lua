@@ -36,7 +36,7 @@ local function foreign(properties)
   return name
 end
 
-local function take(from) return assert(from:acquire{ timeout = 20 }) end
+local function take(from) return assert(from:acquire{ timeout = 60 }) end
 
 -- The number is larger than the last. Returns it.
 local function grows(number, last)
@@ -116,7 +116,7 @@ describe("the fencing token of a permit", function ()
         assert(lock:release())
         until_ready(name, 1)
         moves(scene.permits(name))
-        assert.matches("published again.*repair", stage.fails("conflict", seen:acquire{ timeout = 20 }))
+        assert.matches("published again.*repair", stage.fails("conflict", seen:acquire{ timeout = 60 }))
         until_ready(name, 1)
         assert.equal(1, tokens(name):repair())
         local _, same = next_number(name, last)
@@ -133,7 +133,7 @@ describe("the fencing token of a permit", function ()
     local last, id = next_number(name, 0)
     for _, renew in ipairs{ function ()
       scene.taker(name):served():acknowledge()
-      assert.equal(1, tokens(name, {}):repair{ wait = 20 }) -- not told that the queue is a quorum queue
+      assert.equal(1, tokens(name, {}):repair{ wait = 60 }) -- not told that the queue is a quorum queue
     end, function ()
       assert(tokens(name):destroy())
       assert.equal(1, tokens(name):create(1))
@@ -166,7 +166,7 @@ describe("a permit without a fencing token", function ()
     assert.same({ "permit" }, { lock.kind, lock.fence, lock.permit })
     assert(lock:release())
     local fenced = tokens(name)
-    for _, options in ipairs{ { timeout = 0 }, { timeout = 20 } } do
+    for _, options in ipairs{ { timeout = 0 }, { timeout = 60 } } do
       until_ready(name, 1)
       assert.matches("has no number", stage.fails("conflict", fenced:acquire(options)))
     end
@@ -185,7 +185,7 @@ describe("a permit without a fencing token", function ()
     assert.is_nil(lock.fence)
     assert(lock:release())
     assert.equal(2, tokens(name, {}):repair()) -- not told that the queue is a quorum queue
-    stage.fails("conflict", tokens(name):acquire{ timeout = 20 })
+    stage.fails("conflict", tokens(name):acquire{ timeout = 60 })
     until_ready(name, 2)
     assert.equal(2, admin:repair())
     local one, other = take(tokens(name)), take(tokens(name))

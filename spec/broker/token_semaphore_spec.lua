@@ -14,7 +14,7 @@ local until_true = require "spec.support.until"
 
 local operated_it = broker.operated_it(it, pending)
 local fails, took, join = stage.fails, scene.took, scene.join
-local SECONDS = 20
+local SECONDS = 60
 local SOAK = os.getenv "AMQPLOCKS_SOAK"
 local QUORUM = { queue_type = "quorum" }
 
@@ -125,7 +125,7 @@ for what, kind in pairs{
         function() broker.suite:close_connection(label .. (object == scene.quorum and " quorum" or " holder")) end } do
         local lock, other = stage.take(mine(conn), { timeout = SECONDS }), worker()
         close()
-        assert.is_true(other:run("return take(20)"))
+        assert.is_true(other:run("return take(60)"))
         until_true(function() return not lock:held() end)
         fails("lost", lock:verify())
         line.leave(other)

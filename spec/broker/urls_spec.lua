@@ -144,7 +144,7 @@ local function specs(driver_it, option, until_true_there)
       assert.matches(fault[2], message, 1, true)
       assert.is_nil(message:find("s3cr", 1, true))
       is_wrong = false
-      if i == 1 then stage.fails("not_found", sem:acquire { timeout = 20 }) end
+      if i == 1 then stage.fails("not_found", sem:acquire { timeout = 60 }) end
       conn:close()
     end
   end)
@@ -243,7 +243,7 @@ for which, driver in pairs(drivers) do
       assert.equal(0, second:count())
       first:close()
       assert.is_false((lock:verify() or false))
-      local again = assert(mutex:acquire { timeout = 30 })
+      local again = assert(mutex:acquire { timeout = 60 })
       assert.is_true(second:count() > 0 and again:verify())
       stage.fails("lost", lock:held())
       assert(again:release())

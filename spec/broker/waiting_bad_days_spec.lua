@@ -22,7 +22,7 @@ local function asker() return stage.client() end
 -- A process that holds a slot.
 local function holder(name, options)
   local new = line.process(name, options)
-  assert(new:run("return take(20)"))
+  assert(new:run("return take(60)"))
   return new
 end
 
@@ -89,7 +89,7 @@ describe("when somebody is killed", function()
       assert.is_true(stage.connect():admin(name):destroy())
     end)
     local held = stage.process(name)
-    held:begin("locks = {} for i = 1, ... do locks[i] = assert(sem:acquire{ timeout = 20 }) end", slots):finish(120)
+    held:begin("locks = {} for i = 1, ... do locks[i] = assert(sem:acquire{ timeout = 60 }) end", slots):finish(120)
     line.until_at(name, 0, slots)
     for i, one in ipairs(line.processes(name, 10)) do waiting[i] = line.join(one) end
     held:kill()
@@ -228,7 +228,7 @@ describe("when the broker is started again", function()
     assert.equal(2, conn:admin(name):create(2))
     for i = 1, 4 do
       sides[i] = line.process(name, nil, node.url)
-      if i <= 2 then assert.equal(i, sides[i]:run("return take(20)")) else line.begin(sides[i]) end
+      if i <= 2 then assert.equal(i, sides[i]:run("return take(60)")) else line.begin(sides[i]) end
     end
     until_true(function() return line.waits(sides[3]) and line.waits(sides[4]) end)
     node:kill()
@@ -239,7 +239,7 @@ describe("when the broker is started again", function()
       stage.fails("lost", sides[i]:run("return lock:verify()"))
     end
     assert.equal(2, line.at(name))
-    for i = 1, 2 do assert.equal(i, sides[i]:run("return take(20)")) end
+    for i = 1, 2 do assert.equal(i, sides[i]:run("return take(60)")) end
     line.begin(sides[3])
     until_true(function() return line.waits(sides[3], 2) end)
     line.leave(sides[2])

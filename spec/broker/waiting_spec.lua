@@ -82,7 +82,7 @@ it("a newcomer that is fair leaves a free slot to those who came before; one tha
   assert.matches("a slot is free, and left to waiters that may have come first", message, 1, true)
   stage.fails("busy", sem:acquire{ timeout = 0, fair = true })
   assert.equal(0, line.at(name))
-  assert(stage.take(sem, { timeout = 20, poll = 600 }):release())
+  assert(stage.take(sem, { timeout = 60, poll = 600 }):release())
   assert(stage.take(sem):release())
   stage.fails("timeout", sem:acquire{ timeout = 0.3, fair = true })
 end)
@@ -165,7 +165,7 @@ describe("whoever waits is told so", function()
   it("but not who finds a free slot", function()
     local sem = stage.connect():semaphore(line.semaphore(1))
     for _ = 1, 5 do
-      local lock = assert(sem:acquire{ timeout = 20, on_wait = function() error("nobody waits", 0) end })
+      local lock = assert(sem:acquire{ timeout = 60, on_wait = function() error("nobody waits", 0) end })
       assert(lock:release())
     end
   end)
@@ -210,7 +210,7 @@ it("several that wait on one connection are each woken for its own", function()
   for i = 1, 3 do
     names[i] = line.semaphore(1)
     held[i] = line.process(names[i])
-    held[i]:run("assert(take(20))")
+    held[i]:run("assert(take(60))")
     waiting[i] = conn:semaphore(names[i])._core:acquire{ fair = i % 2 == 0, poll = 600 }
   end
   for i = 1, 3 do
