@@ -5,24 +5,16 @@
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local scene = require "spec.broker.openresty_scene"
-local socket = require "socket"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
 local operated_it = broker.operated_it(it, pending)
-local URL = os.getenv "AMQP_URL"
+local URL, DEAD = os.getenv "AMQP_URL", "amqp://127.0.0.1:1"
 
 after_each(scene.clear)
 teardown(stage.check)
 
 local body = scene.body
-
-local function dead()
-  local listener = assert(socket.bind("127.0.0.1", 0))
-  local _, port = listener:getsockname()
-  listener:close()
-  return "amqp://127.0.0.1:" .. port
-end
 
 -- How many connections of this name there are at the broker.
 local function connected(name)
@@ -45,7 +37,7 @@ local function start(handlers)
   local locations = {}
   for path, code in pairs(handlers) do
     locations[path] = (TRY .. code):gsub("$url", function() return ("%q"):format(URL) end)
-      :gsub("$dead", function() return ("%q"):format(dead()) end)
+      :gsub("$dead", function() return ("%q"):format(DEAD) end)
   end
   return scene.start{ locations = locations }
 end
@@ -120,7 +112,6 @@ operated_it("a function tells a password that changes", function()
     local answer = body(server, path)
     return answer == "slot 1", answer
   end)
-  assert.equal("slot 1", body(server, path))
 end)
 
 it("a function that throws, gives rubbish or never returns is why there is no connection", function()
@@ -157,15 +148,15 @@ it("a function that never returns holds a request's acquire no longer than the a
     local conn = assert(amqplocks.connect(function()
       if hangs then ngx.sleep(60) end
       return url
-    end, { timeout = 1 }))
+    end, { timeout = 3 }))
     local semaphore = conn:semaphore(var.arg_name)
-    local _, unreachable = semaphore:acquire{ timeout = 0.3 }
+    local _, unreachable = semaphore:acquire{ timeout = 60 }
     url, hangs = %q, true
     local _, timeout = semaphore:acquire{ timeout = 0.5 }
     hangs = false
     local lock, problem
-    repeat lock, problem = semaphore:acquire{ timeout = 10 } until lock or not problem:find "did not return"
-    ngx.say(unreachable, ", ", timeout, ", ", lock and "slot " .. lock.slot or problem)]]):format(dead(), URL) } }
+    repeat lock, problem = semaphore:acquire{ timeout = 60 } until lock or not problem:find "did not return"
+    ngx.say(unreachable, ", ", timeout, ", ", lock and "slot " .. lock.slot or problem)]]):format(DEAD, URL) } }
   local answer = body(server, "/hasty?name=" .. name)
   assert.matches("^unreachable: .*, timeout: .*, slot 1$", answer)
 end)

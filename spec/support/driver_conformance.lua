@@ -118,11 +118,8 @@ return function(it, driver, run)
   end)
 
   loop_it("says that nobody listens", function()
-    local server = assert(socket.bind("127.0.0.1", 0))
-    local _, port = server:getsockname()
-    server:close()
     for _, host in ipairs { "127.0.0.1", "nowhere.invalid" } do
-      assert.equal("unreachable", fails(driver.connect(host, math.floor(tonumber(port)), nil, LONG)))
+      assert.equal("unreachable", fails(driver.connect(host, 1, nil, LONG)))
     end
   end)
 
