@@ -36,7 +36,7 @@ local function foreign(properties)
   return name
 end
 
-local function take(from) return assert(from:acquire{ timeout = 60 }) end
+local function take(from) return stage.take(from, { timeout = 60 }) end
 
 -- The number is larger than the last. Returns it.
 local function grows(number, last)
