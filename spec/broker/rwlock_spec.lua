@@ -233,7 +233,7 @@ operated_it("a memory alarm leaves those inside alone, lets readers in, and fail
   local conn = stage.connect(nil, { timeout = 5 })
   local reading, writing = read(name, nil, conn), write(other, nil, conn)
   local writer, late = gate.pend(gate.process("write", name)), gate.process("read", name)
-  line.join(late, { poll = 1 })
+  line.join(late, { poll = 3 })
   stage.alarm("memory", conn)
   local got, message, code = writer:finish()
   assert.matches("memory or disk alarm", stage.fails("blocked", got, message, code), 1, true)
