@@ -159,12 +159,12 @@ describe("the example for nginx", function()
 
   it("keeps the place of an answer that takes longer than the broker waits for a silent client", function()
     local name = stage.semaphore(1)
-    local server = start(name, { ["connect()"] = "connect(nil, { heartbeat = 1 })",
+    local server = start(name, { ["connect()"] = "connect(nil, { heartbeat = 3 })",
       ["if lock then"] = "ngx.ctx.lock = lock if lock then",
       ["proxy_pass"] = "log_by_lua_block { ngx.log(ngx.ERR, 'held: ', ngx.ctx.lock:held()) } proxy_pass" })
     local first = server:begin "/"
     until_there(1)
-    socket.sleep(5)
+    socket.sleep(10)
     assert.is_true(stage.held(name, 1))
     answer()
     assert.equal(200, status(first))

@@ -41,7 +41,7 @@ it("a process that is stopped for any time is not told that it holds what anothe
     for i = 1, PROCESSES do
       all[i] = witness.start()
       assert.equal(i, all[i]:run([[
-        conn = assert(require("amqplocks").connect(nil, { heartbeat = 1 }))
+        conn = assert(require("amqplocks").connect(nil, { heartbeat = 2 }))
         locks = { assert(conn:semaphore((...)):try_acquire()) }
         return locks[1].slot
       ]], name))
@@ -52,7 +52,7 @@ it("a process that is stopped for any time is not told that it holds what anothe
       stopped[i] = stop(holder)
     end
     for i, holder in ipairs(all) do
-      socket.sleep(math.max(0, stopped[i] + 1.5 + 1.5 * i / PROCESSES - witness.now()))
+      socket.sleep(math.max(0, stopped[i] + 3 + 3 * i / PROCESSES - witness.now()))
       if i == PROCESSES then until_true(function() return witness.has(rival, i) end) end
       holder:signal("CONT")
     end
