@@ -195,7 +195,7 @@ operated_describe("the guide's table of permissions", function()
       return lock:release()
     end)
     stage.fails("refused", connect_as(table_of["to read catalogue"]):rwlock("catalogue"):try_write())
-    local lock = assert(connect_as(table_of["to write it"]):rwlock("catalogue"):try_write())
+    local lock = assert(connect_as(table_of["to write it"]):rwlock("catalogue"):write { timeout = 60 })
     stage.fails("refused", lock:downgrade())
     assert.is_true(lock.kind == "write" and lock:held())
   end)
@@ -282,10 +282,9 @@ operated_describe("the guide's commands for operators", function()
     end
     local expected = { "1-B", "admin", "many", "mutex", "reader-" .. reader.ticket, "tokenadmin", "tokenmany",
       "writer" }
-    local output, seen
     local by = '\t(%S+)\t(%S+)\t[^\n]*"x%-amqplocks%-holder","([^"]*)"'
     until_true(function() -- on a busy machine rabbitmqctl may lose the end of a list, and takes half a minute for one
-      output, seen = process.shell("sh", "-c", script), {}
+      local output, seen = process.shell("sh", "-c", script .. "\n:"), {}
       for channel, tag, holder in output:gmatch(plain .. "%.semaphore" .. by) do
         seen[holder] = (output:match("\n" .. channel:gsub("%p", "%%%0") .. "\t(%d+)\n") or "?") .. " " .. tag
       end
@@ -295,18 +294,16 @@ operated_describe("the guide's commands for operators", function()
       local roles = {}
       for role in ("\n" .. output):gmatch("\n" .. plain .. "%-(%S+)\t%[") do table.insert(roles, role) end
       table.sort(roles)
-      local is_whole = table.concat(roles, " ") == table.concat(expected, " ")
-      return is_whole and seen["press 5"] and seen["fast press 5"], output
+      return table.concat(roles, " ") == table.concat(expected, " ")
+        and ("\n" .. output):find("\n" .. plain .. '%-mutex\t%[[^\n]*"' .. mutex.ticket .. '"[^\n]*\n')
+        and output:find(name .. "-fastmutex\t1\n", 1, true)
+        and seen["press 4"] == "1 " .. permit.ticket and seen["fast press 4"] == "true " .. fast.ticket
+        and (seen["press 5"] or ""):find "^0 %x+$" and (seen["fast press 5"] or ""):find "^false %x+$", output
     end, 900)
-    assert.matches("\n" .. plain .. '%-mutex\t%[[^\n]*"' .. mutex.ticket .. '"[^\n]*\n', "\n" .. output)
     for _, role in ipairs(expected) do
       local queue = "`N-" .. role:gsub("^1", "3"):gsub(reader.ticket, "<ticket>") .. "`"
       assert.is_truthy(text:find(queue, 1, true), queue)
     end
-    assert.same({ "1 " .. permit.ticket, "true " .. fast.ticket }, { seen["press 4"], seen["fast press 4"] }, output)
-    assert.matches("^0 %x+$", seen["press 5"])
-    assert.matches("^false %x+$", seen["fast press 5"])
-    assert.is_truthy(output:find(name .. "-fastmutex\t1\n", 1, true), output)
     broker.suite:ctl("delete_queue", name .. "-mutex") -- which takes the lock from its holder
     stage.fails("lost", mutex:verify())
   end)
