@@ -51,8 +51,8 @@ end
 
 describe("the model and the broker", function ()
   local fresh = os.time() % 1000000
-  local seeds = SEED and { SEED } or { 1, 2, 348113, fresh } -- the third gives back what several consumers have
-  for i = 5, not SEED and IS_LONG and 60 or 0 do seeds[i] = fresh + i end
+  local seeds = SEED and { SEED } or { 1, 2, 348113 } -- the third gives back what several consumers have
+  for i = 4, not SEED and IS_LONG and 60 or 0 do seeds[i] = fresh + i end
   for _, seed in ipairs(seeds) do
     it(("answer alike, whatever they are asked (seed %d)"):format(seed), function () walk(seed, STEPS) end)
   end
