@@ -81,7 +81,7 @@ for _, kind in ipairs(KINDS) do
     local function release(seconds)
       if seconds > 0.3 and lock:held() then is(true, lock:release()) end
     end
-    is(word, rivals:acquire { timeout = 20, on_wait = release })
+    is(word, rivals:acquire { timeout = 60, on_wait = release })
     is("not_held", lock:held())
   end)
 
@@ -183,7 +183,7 @@ end)
 row("fences: grow with each holder", function(s)
   local last = 0
   for _, conn in ipairs { s.conn, s.rival } do
-    local lock = conn:mutex(s.name, { fenced = true }):acquire { timeout = 10 }
+    local lock = conn:mutex(s.name, { fenced = true }):acquire { timeout = 60 }
     assert.is_true(lock.fence > last)
     last = lock.fence
     lock:release()
@@ -231,7 +231,7 @@ row("several slots: together or not at all", function(s)
   local lock = rivals:acquire { timeout = 60 }
   is("slot 3", lock)
   is(true, locks:release())
-  is("deadlock", rivals:acquire { count = 3, timeout = 1 })
+  is("deadlock", rivals:acquire { count = 3, timeout = 60 })
   lock:release()
   is("limit", own:acquire { count = 4, timeout = 60 })
 end)
@@ -244,7 +244,7 @@ row("several permits: together or not at all", function(s)
   is("busy", rivals:acquire { count = 2, timeout = 0 })
   is(true, locks:release())
   is("(permit, permit)", rivals:acquire { count = 2, timeout = 60 })
-  is("not_found", s.conn:token_semaphore(s.name .. "-none"):acquire { count = 2, timeout = 1 })
+  is("not_found", s.conn:token_semaphore(s.name .. "-none"):acquire { count = 2, timeout = 60 })
 end)
 
 row("several locks: together or not at all", function(s)
@@ -276,7 +276,7 @@ end)
 
 row("a reentrant mutex: a token is every entry's", function(s)
   local function own(fenced) return s.conn:mutex(s.name, { reentrant = true, fenced = fenced }) end
-  local outer = own(true):acquire { timeout = 10 }
+  local outer = own(true):acquire { timeout = 60 }
   for _, fenced in ipairs { true, false } do
     local inner = own(fenced):try_acquire()
     assert.equal(outer.fence, inner.fence)
@@ -376,14 +376,14 @@ row("permits: created, added, removed, destroyed", function(s)
   is("busy", own:resize(0))
   is("timeout", own:resize(0, { wait = 0.3 }))
   is(true, lock:release())
-  assert(own:resize(0, { wait = 5 }))
+  assert(own:resize(0, { wait = 60 }))
   is("not_found", own:try_acquire())
   own:resize(1)
   slots(1, 1, 0)
   local again = own:acquire { timeout = 60 }
   is("permit", again)
   again:release()
-  is(true, own:destroy { wait = 5 })
+  is(true, own:destroy { wait = 60 })
   is("not_found", own:destroy())
   is(0, own:slots())
 end)
