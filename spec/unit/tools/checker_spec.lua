@@ -5,7 +5,6 @@
 local checker = require "tools.prove.checker"
 local journal = require "tools.prove.journal"
 local report = require "tools.prove.report"
-local timeline = require "tools.prove.timeline"
 
 local POOLS = [[
   stage 0 begins heartbeat=1
@@ -215,13 +214,5 @@ describe("the checker of journals", function()
 
   it("reads a journal that breaks off in the middle of a line", function()
     assert.equal(1, #journal.parse("a", "1.5\task\top=1\n1.6\tgo"))
-  end)
-
-  it("draws what it found", function()
-    local _, findings = assert_violations("overlap", OVERLAP .. "stage 1 strike op=1 fault=kill about=c\n")
-    local picture = timeline.of(findings)
-    for _, part in ipairs{ "<svg", "both held it", ">a<", ">b<", "kill", "</svg>" } do
-      assert.is_truthy(picture:find(part, 1, true), part)
-    end
   end)
 end)
