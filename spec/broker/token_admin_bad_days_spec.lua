@@ -1,12 +1,10 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Administering a token semaphore when the administrator dies, the broker refuses, or an operator intervenes. The
--- rules: there are never more permits than marks, all collected permits go back, and repair restores the right numbers.
+-- Administering a token semaphore when the broker refuses, or an operator intervenes. The rules: there are never more
+-- permits than marks, and all collected permits go back. (In sim/crowd_spec administrators are killed.)
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
-local process = require "spec.support.process"
-local relay = require "spec.support.relay"
 local scene = require "spec.broker.token_scene"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
@@ -24,8 +22,6 @@ local function names(message, ...)
   end
 end
 
-local nth = relay.nth
-
 describe("administering permits", function ()
   local name, conn, tokens, raw
 
@@ -38,23 +34,8 @@ describe("administering permits", function ()
 
   local function stands(count) scene.stands(raw, name, count) end
 
-  local function mutex_is_free(which)
-    return until_true(function () return not raw:exists((which or name) .. "-tokenadmin") end)
-  end
-
-  -- An act of administration in another process, behind a relay.
-  local function begin(call, which)
-    local between, other = relay.new(), process.start()
-    stage.undo(function () between:close() end)
-    other:begin([[
-      local call, name, url = ...
-      local conn = assert(require("amqplocks").connect(url, { heartbeat = 300, timeout = 100, name = name }))
-      local tokens = conn:token_semaphore(name)
-      local result, message, code = assert((loadstring or load)("return (...):" .. call))(tokens)
-      conn:close()
-      return result, message, code
-    ]], call, which or name, between.url)
-    return other, between
+  local function mutex_is_free()
+    return until_true(function () return not raw:exists(name .. "-tokenadmin") end)
   end
 
   -- An administrator in another process that has collected one of two permits to remove, and waits for the holder of
@@ -66,59 +47,6 @@ describe("administering permits", function ()
     scene.until_consumers(raw, name, 2)
     return other, one
   end
-
-  -- Not looking, nor opening and closing channels.
-  local function is_act(frame)
-    return relay.is_step(frame) and not frame.passive and not frame.method:find "^channel"
-      and frame.method ~= "basic.qos" and frame.method ~= "confirm.select"
-  end
-
-  -- Each step is a frame that the broker gets: it does what that says, and the administrator sees no answer. Other
-  -- actions are in unit/tokens/token_admin_trouble_spec and sim/crowd_spec.
-  for call, case in pairs{ ["add(2)"] = { 1, 3 }, ["remove(2)"] = { 3, 1, loses_none = true } } do
-    it("is killed at any step, leaves no more permits than marks, and what can be mended: " .. call, function ()
-      local step = 0
-      repeat
-        step = step + 1
-        local which = scene.name()
-        local sem = conn:token_semaphore(which)
-        assert.equal(case[1], sem:create(case[1]))
-        local other, between = begin(call, which)
-        local came_so_far = between:run(nth(step, is_act))
-        if came_so_far then between:swallow() end
-        other:kill()
-        between:close()
-        mutex_is_free(which)
-        until_true(function ()
-          local permits = raw:message_count(scene.permits(which))
-          local marks = raw:message_count(scene.marks(which))
-          local is_fine = permits == marks or permits < marks and not case.loses_none
-          return is_fine, ("%d permits and %d marks"):format(permits, marks)
-        end)
-        until_true(function ()
-          local count, message, code = sem:repair()
-          assert(count or code == "busy", message) -- the dead one may be seen to hold some
-          return count, message
-        end)
-        assert.equal(case[2], sem:resize(case[2]))
-        scene.stands(raw, which, case[2])
-      until not came_so_far
-      assert.is_true(step > 4, step)
-    end)
-  end
-
-  it("is killed with marks in hand, and is not forgotten by the next one who counts them", function ()
-    assert.equal(3, tokens:create(3))
-    local dead = scene.taker(name, 0, scene.marks(name)):served()
-    local other, between = begin "resize(4)"
-    assert.is_true(between:run(nth(2, function (frame) -- once, and once more
-      return frame.method == "queue.declare" and frame.passive and frame.queue == scene.marks(name)
-    end)))
-    dead:die()
-    assert.is_false(between:run(function () end))
-    assert.equal(4, other:finish())
-    stands(4)
-  end)
 
   it("waits for another administrator, and gives up in time", function ()
     local other, one = removes_two()

@@ -2,19 +2,17 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 --- A relay between a client in another process and the broker. It passes the client's frames on one by one, so that a
--- test can stop after any of them, and withhold the answers from the client.
+-- test can stop after any of them.
 --
 --     local relay = require "spec.support.relay"
 --     local between = relay.new()                         -- in front of $AMQP_URL
 --     -- a process connects to between.url, then:
 --     local came_so_far = between:run(function (frame) return frame.method == "queue.delete" end)
---     between:swallow()                                   -- the broker has done it, and the client is not told
 --     between:close()
 --
 -- It runs only inside of its methods: nothing passes between the calls.
 local frames = require "spec.support.frames"
 local socket = require "socket"
-local until_true = require "spec.support.until"
 
 local relay = {}
 relay.__index = relay
@@ -29,7 +27,7 @@ end
 
 function relay:accept()
   local link = { client = assert(self.listener:accept()), broker = assert(socket.tcp()), bytes = "",
-    asking = frames.decoder(), answering = frames.decoder(), unanswered = 0 }
+    asking = frames.decoder() }
   assert(link.broker:connect("127.0.0.1", assert(tonumber(os.getenv "AMQP_URL":match ":(%d+)$"))))
   self.links[link] = true
 end
@@ -51,24 +49,6 @@ function relay:drop(link)
   self.links[link] = nil
 end
 
-local UNANSWERED = { ["basic.publish"] = true, ["basic.ack"] = true, ["basic.nack"] = true, ["basic.reject"] = true }
-
---- Whether a frame of the client is a request on a channel that may change something.
-function relay.is_step(frame)
-  local method = frame.channel and frame.channel > 0 and frame.method
-  return method and not method:find "%-ok$"
-end
-
---- Whether it also gets an answer there. (A publish is confirmed instead.)
-function relay.is_request(frame)
-  return relay.is_step(frame) and not UNANSWERED[frame.method] and not frame.no_wait
-end
-
-local function is_answer(frame)
-  local method = frame.channel and frame.channel > 0 and frame.method
-  return method and (method:find "%-ok$" or method == "channel.close")
-end
-
 -- Passes on one frame, and returns it; nil if no whole frame has arrived.
 local function hand_on(link)
   local _, _, after = frames.look(link.bytes, 1)
@@ -76,9 +56,7 @@ local function hand_on(link)
   local bytes = link.bytes:sub(1, after - 1)
   link.bytes = link.bytes:sub(after)
   send(link.broker, bytes)
-  local frame = link.asking:feed(bytes)[1]
-  if relay.is_request(frame) then link.unanswered = link.unanswered + 1 end
-  return frame
+  return link.asking:feed(bytes)[1]
 end
 
 function relay:read(link, stop)
@@ -92,28 +70,10 @@ function relay:read(link, stop)
   if closed then self:drop(link) end
 end
 
-local function listen(link)
-  local bytes, closed = receive(link.broker)
-  for _, frame in ipairs(link.answering:feed(bytes)) do
-    if is_answer(frame) then link.unanswered = link.unanswered - 1 end
-  end
-  return bytes, closed
-end
-
 function relay:answer(link)
-  local bytes, closed = listen(link)
+  local bytes, closed = receive(link.broker)
   send(link.client, bytes)
   if closed then self:drop(link) end
-end
-
---- Waits until the broker has answered every request, and withholds the answers from the client, an administrator.
-function relay:swallow()
-  for link in pairs(self.links) do
-    until_true(function ()
-      listen(link)
-      return link.unanswered <= 0
-    end)
-  end
 end
 
 -- One round of select. True if `stop` returned true, as for run().
