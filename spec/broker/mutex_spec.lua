@@ -76,49 +76,6 @@ describe("those who wait for a mutex", function()
   end)
 end)
 
-for kind, others in pairs{ mutex = "mutex", write = "read", read = "write" } do
-  it(("nobody starves: not one client (%s) beside four others (%s) in a tight loop"):format(kind, others), function()
-    local name = gate.name()
-    gate.beside(others, name, 4, function()
-      local gated = gate.new(stage.connect(), kind, name)
-      for _ = 1, 10 do assert.is_true(stage.take(gated, { timeout = 60 }):release()) end
-    end)
-  end)
-end
-
-describe("when somebody is killed", function()
-  it("that was woken for it, the next one is woken, again and again", function()
-    local name, waiting = gate.name(), {}
-    local lock = hold(name)
-    for i, one in ipairs(gate.processes("mutex", name, 4)) do waiting[i] = line.join(one) end
-    assert(lock:release())
-    for i = 1, 4 do
-      local one, place, got = line.next(waiting)
-      assert.same({ 1, true }, { place, got })
-      assert.is_true(held(name) and one:run("return lock:verify()"))
-      assert.is_true(i == 4 or line.all_wait(waiting))
-      one:kill()
-    end
-    gate.until_free("mutex", name)
-  end)
-
-  it("that waits, before or while it is woken, the others are served", function()
-    local name, waiting = gate.name(), {}
-    local lock = hold(name)
-    for i, one in ipairs(gate.processes("mutex", name, 4)) do waiting[i] = line.join(one) end
-    table.remove(waiting, 2):kill()
-    gate.until_at("mutex", name, 0, 4)
-    local first = table.remove(waiting, 1)
-    first:signal("STOP")
-    until_true(function() return first:state() == "T" end)
-    assert(lock:release()) -- the token is sent to who will never read it
-    gate.until_at("mutex", name, 0, 3)
-    assert.is_true(line.all_wait(waiting))
-    first:kill()
-    assert.same({ 1, 2 }, line.serve(waiting))
-  end)
-end)
-
 operated_it("nobody can release a mutex with the lock of an earlier holding, released or lost", function()
   local name, conn = gate.name(), stage.connect()
   local released = hold(name, nil, conn)

@@ -7,7 +7,6 @@ local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local gate = require "spec.support.gate"
 local line = require "spec.support.line"
-local proxy = require "spec.support.proxy"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
@@ -109,16 +108,6 @@ describe("a writer that waits for readers", function()
     assert.is_true(is_read(name) and not is_shut(name))
   end)
 
-  it("enters when the last reader is killed", function()
-    local name = gate.name()
-    local one, two = gate.holder("read", name), gate.occupy("read", name)
-    local writer = gate.pend(gate.process("write", name))
-    one:kill()
-    two:abort()
-    gate.served(writer)
-    assert.is_true(writer:run("return lock:verify()"))
-  end)
-
   it("opens the door again when its time is over, and says why", function()
     local name = gate.name()
     local reader = read(name)
@@ -129,21 +118,6 @@ describe("a writer that waits for readers", function()
       name, patience), message)
     gate.until_free("write", name)
     assert.is_true(read(name):verify() and reader:verify())
-  end)
-
-  operated_it("opens the door again when it is killed, and wakes the next one", function()
-    local name = gate.name()
-    local reader = gate.holder("read", name)
-    for _, kind in ipairs{ "read", "write" } do
-      local writer, late = gate.pend(gate.process("write", name)), gate.process(kind, name)
-      line.join(late)
-      gate.until_rung(kind, name)
-      writer:kill()
-      if kind == "write" then line.leave(reader) end
-      gate.served(late)
-      assert.is_true(late:run("return lock:verify()"))
-      line.leave(late)
-    end
   end)
 end)
 
@@ -304,27 +278,4 @@ describe("a user who may not", function()
     assert.is_true(lock:downgrade() and lock:release())
     assert.is_true(read(name, { timeout = 60, fair = true }, conn):release())
   end)
-end)
-
--- As seen by the broker: it gets so many frames, and then there is nobody any more.
-it("a process that writes and reads on, and is killed at any step, keeps nobody out", function()
-  local name, between, conn, frames, busy = gate.name(), proxy.start(), stage.connect(), 0, gate.name()
-  gate.take("mutex", busy, nil, conn)
-  local ended
-  repeat
-    local one = gate.process("write", name, nil, between.url)
-    stage.fails("busy", one:run("return conn:mutex(...):try_acquire()", busy)) -- it is connected
-    between:frames() -- and whatever it had to say of that has passed
-    between:let("up", frames)
-    one:begin "assert(take(60)) assert(lock:verify() and lock:downgrade()) return lock:release()"
-    until_true(function() return between:kept() or one:finished() end)
-    between:frames() -- and what it wrote in the end, such as a ring, has come to the proxy
-    ended = not between:kept()
-    one:kill()
-    until_true(function() return not between:kept() end)
-    between:switch("up", "pass")
-    assert_open(name, conn)
-    frames = frames + 1
-  until ended
-  assert.is_true(frames > 8, frames)
 end)

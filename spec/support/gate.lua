@@ -151,44 +151,6 @@ function gate.served(one)
   return one
 end
 
-local LOOP = [[
-  local socket = require "socket"
-  repeat
-    local lock = assert(sem:acquire{ timeout = 60 })
-    socket.sleep(math.random() * 0.004)
-    assert(lock:release())
-    io.stdout:write("took it\n") io.stdout:flush()
-  until socket.select({ spec }, nil, 0)[spec]
-]]
-
-local function turns(one) return select(2, one:output():gsub("took it\n", "")) end
-
--- Waits until each process has acquired it once more.
-local function until_more(loops)
-  for _, one in ipairs(loops) do
-    local had = turns(one)
-    until_true(function()
-      if one:finished() then error("it does not go on: " .. tostring(select(2, one:finish())), 0) end
-      return turns(one) > had
-    end, SECONDS)
-  end
-end
-
---- Runs fn while so many processes acquire and release it in a tight loop. Each of them does so before fn and again
--- after it.
-function gate.beside(kind, name, count, fn)
-  local loops = gate.processes(kind, name, count)
-  for _, one in ipairs(loops) do one:begin(LOOP) end
-  until_more(loops)
-  fn()
-  until_more(loops)
-  for _, one in ipairs(loops) do one:begin("return true") end
-  for _, one in ipairs(loops) do
-    one:finish(60)
-    one:finish()
-  end
-end
-
 -- The end ---------------------------------------------------------------------------------------------------------
 
 local function nothing_left(name)

@@ -8,9 +8,6 @@
 --     local apart = proxy.start(url, other_url)              -- holder and prober connect to different brokers
 --     proxy:switch("down", "hold")     -- holds the broker's bytes, on every connection, until "pass"
 --     proxy:switch("up", "drop", 1)    -- drops the bytes of connection 1, and the notice of its end
---     proxy:let("up", 3)               -- passes three more frames, of any connection; keeps the others
---     proxy:let("up", 0, 1)            -- passes no more frames of connection 1
---     proxy:kept()                     -- whether any frames are kept
 --     proxy:cut(1)                     -- ends connection 1 on both sides;
 --     proxy:cut(1, "broker")           -- for the broker only: the client is not notified
 --     proxy:lose("queue.declare-ok")   -- drops the next of these, on any connection, and everything after it
@@ -53,13 +50,6 @@ end
 function proxy:switch(direction, mode, index)
   tell(self, "switch", index == "new" and -1 or index or 0, direction, mode)
 end
-
---- Passes so many more frames in a direction, of this connection, or of all together; heartbeats do not count. Later
--- frames are kept until more are let through, or "pass". They are lost when the connection ends on either side.
-function proxy:let(direction, frames, index) tell(self, "let", index or 0, direction, frames) end
-
---- Whether any frames are kept.
-function proxy:kept() return select(4, tell(self, "count")) > 0 end
 
 --- Opens the port of a proxy that proxy.shut() made.
 function proxy:open() tell(self, "open") end

@@ -27,34 +27,9 @@ local function send(to, bytes)
   to:settimeout(0)
 end
 
--- Passes as many whole frames as allowed; keeps the rest.
-local function pass_some(self, pair, direction, to)
-  while true do
-    local size, kind = frame_at(pair.kept[direction])
-    local is_counted = kind and kind ~= HEARTBEAT
-    if not size or (is_counted and self.allowed[direction] == 0) then return end
-    if is_counted then self.allowed[direction] = self.allowed[direction] - 1 end
-    send(to, pair.kept[direction]:sub(1, size))
-    pair.kept[direction] = pair.kept[direction]:sub(size + 1)
-  end
-end
-
 local function legs(pair, direction)
   if direction == "up" then return pair.client, pair.broker end
   return pair.broker, pair.client
-end
-
--- Sets the number of frames to pass; kept frames pass first.
-local function let(self, index, direction, frames)
-  self.allowed[direction] = frames
-  if index == 0 then self.modes[direction] = "some" end
-  for i, pair in ipairs(self.pairs) do
-    if index == 0 or index == i then
-      assert(pair.rest[direction] == "", "in the middle of a frame")
-      pair[direction] = "some"
-      pass_some(self, pair, direction, select(2, legs(pair, direction)))
-    end
-  end
 end
 
 local function switch(self, index, direction, mode)
@@ -171,15 +146,12 @@ local function carry(self, pair, direction)
   end
   if mode == "trickle" then
     pair.kept[direction] = pair.kept[direction] .. bytes
-  elseif mode == "some" then
-    pair.kept[direction] = pair.kept[direction] .. bytes
-    pass_some(self, pair, direction, to)
   elseif mode == "pass" or mode == "endless" then
     send(to, bytes)
   end
   if err == "closed" then
     from:close()
-    if mode == "pass" or mode == "some" or mode == "trickle" then to:close() end
+    if mode == "pass" or mode == "trickle" then to:close() end
     pair.kept = { up = "", down = "" }
   end
 end
@@ -201,7 +173,7 @@ local function readable(self, spec)
 end
 
 local acts = {
-  switch = switch, let = let, cut = cut,
+  switch = switch, cut = cut,
   ["lose nothing"] = function(self) self.ending = nil end,
   ["cut claiming"] = function(self) self.ending = CLAIMED end,
   lose = function(self, class, method, cuts)
@@ -218,14 +190,13 @@ local function obey(self, spec)
   local message = values.receive(spec)
   if not message then return false end
   if acts[message[1]] then acts[message[1]](self, values.unpack(message, 2, 4)) end
-  local frames, heartbeats, kept = 0, 0, 0
+  local frames, heartbeats = 0, 0
   for _, pair in ipairs(self.pairs) do
-    kept = kept + #pair.kept.up + #pair.kept.down
     for _, counts in pairs(pair.counts) do
       frames, heartbeats = frames + counts.frames, heartbeats + counts.heartbeats
     end
   end
-  spec:send(values.message(#self.pairs, frames, heartbeats, kept))
+  spec:send(values.message(#self.pairs, frames, heartbeats))
   return true
 end
 
@@ -234,7 +205,7 @@ end
 -- "open".
 function proxy.serve(spec, host, is_shut, ...)
   local self = { server = assert(socket.tcp()), addresses = {}, pairs = {}, is_shut = is_shut,
-    modes = { up = "pass", down = "pass" }, allowed = {} }
+    modes = { up = "pass", down = "pass" } }
   assert(self.server:bind(host, 0))
   if not is_shut then assert(self.server:listen(32)) end
   for _, address in ipairs{ ... } do table.insert(self.addresses, url.parse(address)) end
