@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- What is special about the fast mutex: its queue, and the tokens that others publish to it or take out of it. The rest
--- is in token_semaphore_spec, lock_spec and contention_spec. Waiters here ring only every ten minutes unless stated
--- otherwise, so one that gets the mutex was served by the broker.
+-- What is special about the fast mutex: its queue. The rest is in token_semaphore_spec and lock_spec; tokens that others
+-- publish or take away are in sim/crowd_spec. Waiters here ring only every ten minutes unless stated otherwise, so one
+-- that gets the mutex was served by the broker.
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local line = require "spec.support.line"
@@ -29,17 +29,6 @@ local function hold(name, options, conn) return stage.take(mutex_of(name, conn),
 
 local function worker(name, options) return scene.worker(scene.fast, name, options) end
 
--- Publishes tokens as foreign software, one after another, and returns how many the queue accepted.
-local function ring(name, count)
-  local channel, accepted = stage.client():channel():confirm(), 0
-  for _ = 1, count do
-    channel:publish{ routing_key = queue(name), mandatory = true, body = "wake up" }
-    if assert(channel:next()).method == "basic.ack" then accepted = accepted + 1 end
-  end
-  channel:close()
-  return accepted
-end
-
 local function purge(name)
   local channel = stage.client():channel()
   local answer = assert(channel:call{ method = "queue.purge", queue = queue(name) })
@@ -55,27 +44,6 @@ describe("a fast mutex", function()
     assert.error_matches(function() mutex:revoke() end, "revoke: the holder of fast mutex")
     assert.error_matches(function() mutex:forget_fence() end, "forget_fence: fast mutex")
   end)
-
-  it("that is granted to a process stopped past its heartbeats is not used by it when another has it", function()
-    local name = new_name()
-    local lock, stopped = hold(name), worker(name, "{ heartbeat = 2 }")
-    stopped:begin([[
-      called = false
-      return sem:with({ timeout = 60 }, function() called = true end)
-    ]])
-    until_at(name, 0, 2)
-    stopped:signal "STOP"
-    until_true(function() return stopped:state() == "T" end)
-    local rival = join(worker(name))
-    assert(lock:release())
-    took(rival)
-    stopped:signal "CONT"
-    local result, message, code = stopped:finish()
-    assert.is_nil(result)
-    assert.is_truthy(({ unreachable = true, lost = true })[code], message)
-    assert.is_false(stopped:run("return called"))
-    assert.is_true(rival:run("return lock:verify()"))
-  end)
 end)
 
 describe("the queue of a fast mutex", function()
@@ -87,45 +55,6 @@ describe("the queue of a fast mutex", function()
     assert(stage.client():declare(queue(name), { durable = true, arguments = { ["x-queue-type"] = "classic",
       ["x-single-active-consumer"] = true, ["x-max-length"] = 1, ["x-overflow"] = "reject-publish",
       ["x-expires"] = 600000 } }))
-  end)
-
-  it("lets nobody in by tokens of strangers, of which it keeps one", function()
-    local name = new_name()
-    local lock, waiter = hold(name), join(worker(name))
-    assert.equal(1, ring(name, 5))
-    fails("busy", mutex_of(name):try_acquire())
-    until_at(name, 1, 2)
-    assert.is_true(lock:verify() and not waiter:finished())
-    assert(lock:release())
-    took(waiter)
-    fails("busy", mutex_of(name):try_acquire())
-  end)
-
-  it("that was purged gets a token by the next client; a holder loses nothing", function()
-    local name = new_name()
-    local held = hold(name)
-    assert.equal(1, ring(name, 1))
-    assert.equal(1, purge(name))
-    assert.is_true(held:verify() and held:release())
-    until_at(name, 1, 0)
-    assert.equal(1, purge(name))
-    local lock = hold(name)
-    fails("busy", mutex_of(name):try_acquire())
-    assert.is_true(lock:verify())
-  end)
-
-  it("that was purged under those who wait gets a token by them", function()
-    local name = new_name()
-    local their = stage.client():channel()
-    assert(their:call{ method = "basic.qos", prefetch_count = 1 })
-    assert(hold(name):release())
-    assert(their:call{ method = "basic.consume", queue = queue(name), consumer_tag = "theirs" })
-    assert(their:await("basic.deliver", SECONDS))
-    local waiter = join(worker(name), { poll = 0.5 })
-    their:send{ method = "basic.ack", delivery_tag = 1 }
-    their:send{ method = "basic.cancel", consumer_tag = "theirs" }
-    assert(their:await("basic.cancel-ok", SECONDS))
-    took(waiter)
   end)
 
   it("that is deleted is lost for its holder, which is told, and made anew by a waiter", function()
