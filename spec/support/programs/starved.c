@@ -76,12 +76,6 @@ static int arm(lua_State *L) {
   return 0;
 }
 
-// disarm(): the failing ends
-static int disarm(lua_State *L) {
-  host_of(L)->fails_from = 0;
-  return 0;
-}
-
 static int prepare(lua_State *L) {
   luaL_openlibs(L);
   return 0;
@@ -96,8 +90,6 @@ static void begin(lua_State *inner, lua_State *outer) {
   lua_pushinteger(inner, luaL_checkinteger(outer, 3));
   lua_pushcclosure(inner, arm, 2);
   lua_setglobal(inner, "arm");
-  lua_pushcfunction(inner, disarm);
-  lua_setglobal(inner, "disarm");
 }
 
 static void push_field(lua_State *L, const char *key, long number) {
