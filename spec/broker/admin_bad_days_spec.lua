@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Administering while other clients interfere, or the broker refuses. The rules: no action waits beyond its timeout, the
--- administrators' mutex is never left behind, the resulting state can be read and finished, and no holder is affected.
+-- Administering while other clients interfere, or the broker refuses. The rules: no action waits beyond its timeout,
+-- the administrators' mutex is never left behind, the resulting state can be read and finished, no holder is affected.
 -- (In sim/crowd_spec administrators are killed.)
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"

@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- What is special about the fast mutex: its queue. The rest is in token_semaphore_spec and lock_spec; tokens that others
--- publish or take away are in sim/crowd_spec. Waiters here ring only every ten minutes unless stated otherwise, so one
--- that gets the mutex was served by the broker.
+-- What is special about the fast mutex: its queue. The rest is in token_semaphore_spec and lock_spec; tokens that
+-- others publish or take away are in sim/crowd_spec. Waiters here ring only every ten minutes unless stated otherwise,
+-- so one that gets the mutex was served by the broker.
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local line = require "spec.support.line"
