@@ -18,8 +18,6 @@ local function hold(name) return stage.take(stage.connect():semaphore(name)) end
 
 local function asker() return stage.client() end
 
-local function empty(name) assert(asker():channel():call{ method = "queue.purge", queue = stage.bell(name) }) end
-
 -- Waits until one is served; gives its slot.
 local function served(one)
   local slot, message = one:finish()
