@@ -304,11 +304,11 @@ describe("a connection through a proxy", function()
 
   it("writes what the broker takes now, and the rest later", function()
     local between, name = proxy.start(), stage.name(("-long"):rep(40))
-    local conn, operations = stage.connect(between.url, { timeout = 60 }), {}
+    local conn, operations = stage.connect(between.url, { timeout = 600 }), {}
     assert.equal(0, conn:admin(name):slots()) -- the connection to ask on is open
     between:switch("up", "hold")
     -- More than fits on the way; each takes a channel in the end, of which there are 2,047.
-    for i = 1, 2000 do operations[i] = conn._session:administer("slots", name, { timeout = 60 }) end
+    for i = 1, 2000 do operations[i] = conn._session:administer("slots", name, { timeout = 600 }) end
     between:switch("up", "pass")
     for i = 1, #operations do assert.equal(0, stage.finish(conn, operations[i])) end
     assert.equal(2, between:count())

@@ -85,7 +85,7 @@ describe("a peer that never pauses", function()
         local url, timeout = ...
         local _, message, code = require("amqplocks").connect(url, { timeout = timeout })
         return code, message
-      ]], "amqps://guest:guest@127.0.0.1:" .. port, pause > 0 and 2 or 50)
+      ]], "amqps://guest:guest@127.0.0.1:" .. port, pause > 0 and 2 or 600)
       assert.equal(expected[1], code)
       assert.matches(expected[2], message)
     end
