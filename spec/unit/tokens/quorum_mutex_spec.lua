@@ -88,12 +88,12 @@ describe("a quorum mutex", function ()
     for _ = 1, 3 do
       assert.near(CERTAIN, lock:certain_for(), 0.01)
       peer:pass(2.6)
-      gives(taker, "nack")
-      comes(taker, acquired + 1, 3)
-      gives(taker, "nack")
-      assert.near(CERTAIN, lock:certain_for(), 0.01)
-      acquired = acquired + 2
-      comes(taker, acquired, 3)
+      for _ = 1, 3 do
+        gives(taker, "nack")
+        acquired = acquired + 1
+        comes(taker, acquired, 3)
+        assert.near(CERTAIN, lock:certain_for(), 0.01)
+      end
     end
     peer:pass(2.6)
     gives(taker, "nack")
@@ -154,9 +154,11 @@ describe("a quorum mutex", function ()
     peer:pass(TAKEOVER - waited - 0.01)
     peer.quorum:silent()
     peer:pass(0.02)
-    gives(taker, "nack")
-    assert.is_false(op:done())
-    comes(taker, acquired + 1, failures)
+    for i = 1, 2 do
+      gives(taker, "nack")
+      assert.is_false(op:done())
+      comes(taker, acquired + i, failures)
+    end
     assert.is_true(peer:result(op):held())
   end)
 
@@ -164,17 +166,21 @@ describe("a quorum mutex", function ()
   it("whose last holder may not know its loss is busy, and given back when the next client need not wait", function ()
     for _, timeout in ipairs{ 0, 5 } do
       local op, taker = asks(timeout, { 3, 2 })
+      local acquired, failures = 3, 2
       if timeout > 0 then
         peer:pass(2.6)
         gives(taker, "reject")
-        comes(taker, 4, 3)
+        acquired, failures = 4, 3
+        comes(taker, acquired, failures)
         peer:pass(2.41)
       end
       peer:failed(op, timeout > 0 and "timeout" or "busy")
       peer.quorum:silent()
       peer:pass(TAKEOVER + 0.01)
-      gives(taker, "nack")
-      comes(taker, 5, 3)
+      for i = 1, 2 do
+        gives(taker, "nack")
+        comes(taker, acquired + i, failures)
+      end
       peer.quorum:closes(taker.channel)
     end
   end)
@@ -214,9 +220,11 @@ describe("a quorum mutex", function ()
     gives(taker, "nack")
     op = peer:keep(lock:release())
     peer.quorum:silent()
-    comes(taker, 4, 3)
-    gives(taker, "nack")
-    comes(taker, 5, 3)
+    for acquired = 4, 5 do
+      comes(taker, acquired, 3)
+      gives(taker, "nack")
+    end
+    comes(taker, 6, 3)
     peer.quorum:closes(taker.channel)
     assert.is_true(op:done())
   end)
@@ -254,8 +262,10 @@ describe("a quorum mutex", function ()
       message_count = 1, consumer_count = 0 }, { channel = taker.channel, method = "basic.consume-ok",
       consumer_tag = taker.tag }, token(taker, 2, 2))
     peer.quorum:expect("basic.reject", { channel = taker.channel })
-    gives(held, "nack")
-    comes(held, 6, 4)
+    for acquired = 6, 7 do
+      gives(held, "nack")
+      comes(held, acquired, 4)
+    end
     comes(taker, 3, 3)
     assert.is_true(peer:result(op):held() and lock:held())
   end)

@@ -2,8 +2,10 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "core/tokens/proof.h"
 
-/* `silent` is `returns` without twice the `failures`, as each failure is a return, too. */
-static bool is_even(const al_proof *proof) { return proof->returns % 2 == 0; }
+/* `silent` is `returns` without twice the `failures`: each failure counts twice in it. */
+static int64_t steps(const al_proof *proof) { return (proof->returns - 2 * proof->failures) % 3; }
+
+static bool is_clean(const al_proof *proof) { return steps(proof) == 0; }
 
 static bool is_held(const al_proof *proof) { return proof->certain_until > 0; }
 
@@ -16,7 +18,7 @@ static bool is_answer(const al_proof *proof, const al_content *content) {
 
 /* A token that was never given back was published by a client that found none. It may have been lost with its holder. */
 static bool is_free(const al_proof *proof, int64_t now) {
-  return is_even(proof) && (proof->returns > 0 || now < proof->new_until);
+  return is_clean(proof) && (proof->returns > 0 || now < proof->new_until);
 }
 
 bool al_proof_read(al_proof *proof, const al_content *content, int64_t now) {
@@ -28,7 +30,7 @@ bool al_proof_read(al_proof *proof, const al_content *content, int64_t now) {
   if (!answers) {
     proof->free_at = is_free(proof, now) ? now : now + AL_PROOF_TAKEOVER;
     proof->acted_at = now;
-  } else if (proof->acted_at >= proof->free_at) {
+  } else if (proof->acted_at >= proof->free_at && (was_held || is_clean(proof))) {
     proof->certain_until = proof->acted_at + AL_PROOF_CERTAIN;
   }
   return answers || !was_held;
@@ -36,14 +38,14 @@ bool al_proof_read(al_proof *proof, const al_content *content, int64_t now) {
 
 al_proof_act al_proof_next(const al_proof *proof, int64_t now, bool shields) {
   if (!proof->has_token || proof->act != AL_PROOF_RESTS) return AL_PROOF_RESTS;
-  bool stays_odd = now < proof->free_at || (shields && is_held(proof));
-  if (is_even(proof) == stays_odd) return AL_PROOF_NACKS;
-  if (!is_held(proof) && !stays_odd) return AL_PROOF_REJECTS;
+  bool doubts = now < proof->free_at, stays = shields && is_held(proof);
+  if (doubts ? is_clean(proof) : steps(proof) != stays) return AL_PROOF_NACKS;
+  if (!is_held(proof) && !doubts) return AL_PROOF_REJECTS;
   if (now < proof->acted_at + AL_PROOF_PULSE) return AL_PROOF_RESTS;
-  return stays_odd ? AL_PROOF_REJECTS : AL_PROOF_NACKS;
+  return doubts || stays ? AL_PROOF_REJECTS : AL_PROOF_NACKS;
 }
 
-bool al_proof_is_shielded(const al_proof *proof) { return !is_even(proof) && proof->act != AL_PROOF_NACKS; }
+bool al_proof_is_shielded(const al_proof *proof) { return steps(proof) == 1 && proof->act != AL_PROOF_NACKS; }
 
 void al_proof_acts(al_proof *proof, al_proof_act act, int64_t now) {
   proof->act = act;
@@ -57,7 +59,7 @@ void al_proof_hurry(al_proof *proof) {
 static bool is_here(const al_proof *proof) { return proof->has_token && proof->act == AL_PROOF_RESTS; }
 
 bool al_proof_is_settled(const al_proof *proof, int64_t now) {
-  return is_here(proof) && is_even(proof) && now >= proof->free_at;
+  return is_here(proof) && is_clean(proof) && now >= proof->free_at;
 }
 
 bool al_proof_is_doubtful(const al_proof *proof, int64_t now) {

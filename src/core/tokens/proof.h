@@ -9,14 +9,16 @@
  * ends, for which its client holds nothing any more. It grows by one when a client nacks the token, and when the
  * queue moves it away from a client that it cannot reach, which may not know it.
  *
- *   even   the token came from a client that holds nothing: who gets it may hold the mutex at once
- *   odd    its last holder may not know that it is not. Who gets it waits for AL_PROOF_TAKEOVER first
+ *   a multiple of three  the token came from a client that holds nothing: who gets it may hold the mutex at once
+ *   another number       its last holder may not know that it is not. Who gets it waits for AL_PROOF_TAKEOVER first
  *
  * A delivery alone proves nothing: a member of the queue that lags may deliver what another client has by now. So the
  * token is given back, and comes again, with counts that are exactly one step further: then the queue has done this
  * after it was asked, and nobody else had the token meanwhile. The first time it is given back by a reject, which
- * leaves `silent` even; or, after a wait, by a nack, which makes it even. A holder gives it back twice, from time to
- * time, by nacks: whoever gets the token in its stead finds `silent` odd.
+ * leaves `silent` as it is; or, after a wait, by nacks until `silent` is a multiple of three. A holder gives it back
+ * three times, from time to time, by nacks: whoever gets the token in its stead finds another number. Two would not do:
+ * where a holder's nacks arrive and the deliveries to it do not, it has nacked once, and the queue that moves the token
+ * away adds one.
  *
  * Nothing here sends. */
 #ifndef AL_CORE_TOKENS_PROOF_H
@@ -46,11 +48,11 @@ typedef struct al_proof {
 /* The token has come. False: the mutex was held, and others had the token meanwhile. */
 bool al_proof_read(al_proof *proof, const al_content *content, int64_t now);
 
-/* Returns in which way the token is to be given back now. `shields`: a holder keeps `silent` odd, so that the end of its
- * channel lets the next client wait: it may learn late of it. */
+/* Returns in which way the token is to be given back now. `shields`: a holder stays one step behind a
+ * multiple of three, so that the end of its channel lets the next client wait: it may learn late of it. */
 al_proof_act al_proof_next(const al_proof *proof, int64_t now, bool shields);
 
-/* True if whoever gets the token next finds `silent` odd. */
+/* True if whoever gets the token next waits. */
 bool al_proof_is_shielded(const al_proof *proof);
 
 /* It is given back so. */
