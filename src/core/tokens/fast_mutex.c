@@ -4,7 +4,7 @@
  * The fast mutex: the queue N-fastmutex, which stays when nobody holds the mutex. Its holder is its active consumer
  * (x-single-active-consumer). Only the broker makes a consumer the active one, and it gives the role to nobody else
  * while the holder consumes. The token, a message, tells the active consumer that it is the one
- * (docs/specification.md, 6). */
+ * (docs/specification.md, 6). The queue of a quorum mutex is a quorum queue: see proof.h. */
 #include <stdio.h>
 
 #include "core/base/name.h"
