@@ -19,7 +19,7 @@ local PLUGIN = pcall(process.shell, "sh", "-c", "ls -d /usr/lib/rabbitmq/lib/*/p
 local managed_it = PLUGIN and broker.suite and it or pending
 
 local SECONDS = 60
-
+local API = "spec/support/programs/api.py"
 local STATISTICS = 'ok = application:set_env(rabbit, collect_statistics_interval, %d, [{persistent, true}]), '
 local PLUGINS = "{ok, _, _} = rabbit_plugins:ensure(binary_to_list($1)), ok."
 local is_managed = false
@@ -115,8 +115,7 @@ describe("amqp-lock-admin top", function()
     until_true(function()
       rows = process.shell("sh", "-c", 'curl -sf "$1/queues" "$1/consumers" "$1/channels" | "$2" ls --json -', "sh",
         the_node().api, ADMIN)
-      output = once(0, the_node().api)
-      return rows == output, rows .. output
+      return rows == once(0, the_node().api), rows
     end, SECONDS)
     assert.matches("^NAME +WHAT +HOLDER +SINCE +TICKET +CONNECTION\n", rows)
     assert.is_nil(once(0, the_node().api, "--lock", "none"):find(name, 1, true))
@@ -279,13 +278,14 @@ describe("amqp-lock-admin top, of an API that", function()
   local port, secure_port, wrong_port, services = nil, nil, nil, {}
 
   local function serve(...)
-    local free, words = server.free_port(), { ... }
-    local here = process.shell("pwd"):match "[^\n]+"
-    table.insert(services, server.start(function()
-      return { process.PYTHON, here .. "/spec/support/programs/api.py", ("%d"):format(free),
-        values.unpack(words) }, function() return server.listens(free) end
+    local free, words = nil, { process.PYTHON, process.shell("realpath", API):match "[^\n]+", ... }
+    table.insert(services, server.start(function(directory)
+      return words, function()
+        free = (process.contents(directory .. "/log") or ""):match "^(%d+)\n"
+        return free
+      end
     end))
-    return ("%d"):format(free)
+    return free
   end
 
   setup(function()

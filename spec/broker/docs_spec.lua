@@ -4,7 +4,6 @@
 -- Runs the complete programs in some documents unchanged, each in a Lua of its own; readme_spec runs those of the
 -- README. A program is complete if it requires the module. A comment that begins with "-->" is a line that the program
 -- prints.
-local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local gate = require "spec.support.gate"
@@ -82,11 +81,11 @@ operated_it("docs/production.md has a policy that applies to no queue of a lock"
   local policy, name = client.unique "policy", client.unique "lock"
   stage.undo(function() broker.suite:clear_policy("/", policy) end)
   broker.suite:set_policy("/", policy, pattern, definition)
-  local holder, waiter = stage.connect(), amqplocks.connect()
+  local holder = stage.connect()
   stage.undo(function()
-    waiter:admin(name):destroy()
-    waiter:token_semaphore(name):destroy()
-    waiter:close()
+    local conn = stage.connect()
+    conn:admin(name):destroy()
+    conn:token_semaphore(name):destroy()
     for _, role in ipairs { "-mutexbell", "-w-rwbell", "-work" } do stage.delete(name .. role) end
   end)
   assert(holder:admin(name):resize(1))

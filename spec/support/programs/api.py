@@ -3,10 +3,10 @@
 
 """A management API that has bad days.
 
-    api.py PORT [CERTIFICATE KEY]
+    api.py [CERTIFICATE KEY]
 
-It listens on the loopback, by TLS with a certificate. The first part of a path says what every request gets; "turns" gets
-one answer after the other, by turns of a whole table, and the last of them for ever:
+It listens on the loopback, by TLS with a certificate, and prints its port. The first part of a path says what every
+request gets; "turns" gets one answer after the other, by turns of a whole table, and the last of them for ever:
 
     /fine/...              an API without locks
     /503/... (a number)    this status; of 3xx with a Location
@@ -63,10 +63,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
-server = http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
 server.daemon_threads = True
-if len(sys.argv) > 2:
+if len(sys.argv) > 1:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(sys.argv[2], sys.argv[3])
+    context.load_cert_chain(sys.argv[1], sys.argv[2])
     server.socket = context.wrap_socket(server.socket, server_side=True)
+print(server.server_port, flush=True)
 server.serve_forever()
