@@ -49,12 +49,12 @@ local function works(driver)
   local mutex, name = gate.name(), stage.name()
   stage.undo(function() stage.delete(mutex .. "-fastmutex") end)
   local one = process.start(locale.environment()):begin(PROGRAM, mutex, name, driver)
-  local text, is_held = one:finish(60)
+  local text, is_held = one:finish(120)
   assert.is_true(is_held and gate.held("mutex", mutex))
   assert.matches('le="0.001"', text, 1, true)
   assert.is_nil(text:find "%d,%d")
   one:begin ""
-  one:finish(60)
+  one:finish(120)
   assert.is_false(gate.held("mutex", mutex))
 end
 
