@@ -24,6 +24,7 @@ local NAMES = {
   fenced = { words = "fenced locks", queue = "-mutexfence" },
   mutex = { words = "mutexes", kinds = times("plain", 24) },
   fast_mutex = { words = "fast mutexes", queue = "-fastmutex", kinds = times("fast_mutex", 6) },
+  quorum_mutex = { words = "quorum mutexes", queue = "-fastmutex", kinds = times("quorum_mutex", 6) },
 }
 
 local NEWS = 3 -- seconds after which a holder has read that it lost its lock in a partition, with heartbeats of 1 s
@@ -74,9 +75,9 @@ local function add(kind, name, seconds, acts, parts)
       hammer.tell(result, function(...) say("  " .. ..., select(2, ...)) end)
       for _, text in ipairs(result.violations) do fail("%s", text) end
       cluster.until_whole()
-      for _, pool in ipairs(kind == "fast_mutex" and pools or {}) do
+      for _, pool in ipairs(pools) do
         local left = kinds.leftovers(nodes[1].url, kind, pool.name)
-        if left then fail("left of a fast mutex: %s", left) end
+        if left then fail("left of a mutex: %s", left) end
       end
     end,
   })
@@ -110,15 +111,20 @@ local function four_times(kind)
   end
 end
 
+local function cut_off()
+  return { { at = 8, function() cluster.cut(1, { 2, 3 }) end }, { at = 33, heal } }
+end
+
 -- The judge is told when the nodes are not connected: what a fast mutex promises depends on that.
-local function cut_off(pools)
+local function cut_off_and_told(pools)
+  local cut, whole = cut_off()[1], cut_off()[2]
   return {
-    { at = 8, function()
+    { at = cut.at, function()
       hammer.tell_judge(pools, "parted")
-      cluster.cut(1, { 2, 3 })
+      cut[1]()
     end },
-    { at = 33, function()
-      heal()
+    { at = whole.at, function()
+      whole[1]()
       socket.sleep(NEWS)
       hammer.tell_judge(pools, "whole")
     end },
@@ -133,6 +139,9 @@ add("mutex", "each node is killed in turn", 75, each_in_turn)
 add("fast_mutex", "no node is struck", 30, nothing)
 add("fast_mutex", "each node is killed in turn", 75, each_in_turn)
 add("fast_mutex", "the node with a mutex's queue is killed, four times", 80, four_times "fast_mutex")
-add("fast_mutex", "node 1 is cut off", 60, cut_off, true)
+add("fast_mutex", "node 1 is cut off", 60, cut_off_and_told, true)
+add("quorum_mutex", "each node is killed in turn", 100, each_in_turn)
+add("quorum_mutex", "the node with a mutex's leader is killed, four times", 100, four_times "quorum_mutex")
+add("quorum_mutex", "node 1 is cut off", 80, cut_off, true)
 
 return stories

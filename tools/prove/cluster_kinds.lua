@@ -18,6 +18,7 @@ local ALL = {
   mutex = { exclusive = true },
   fenced = { exclusive = true }, -- a mutex with fencing tokens
   fast_mutex = { connected = true, queue_name = "%s-fastmutex" },
+  quorum_mutex = { exclusive = true, queue_name = "%s-fastmutex", options = { queue_type = "quorum" } }, -- from 4.3 on
   write = { exclusive = true, others = { "read", "write", "read" } },
   read = { exclusive = true, others = { "write", "write", "write" } },
   token = { queue = "classic", is_token = true },
@@ -25,6 +26,7 @@ local ALL = {
 }
 
 kinds.names = { "classic", "quorum", "mutex", "fenced", "fast_mutex", "write", "read", "token", "token-quorum" }
+if cluster.version and cluster.is_since(4, 3) then table.insert(kinds.names, "quorum_mutex") end
 
 kinds.all = ALL
 
@@ -60,7 +62,7 @@ function kinds.rival(kind, i) return ALL[kind].others and ALL[kind].others[i] or
 --- Creates what an administrator must create, and the queue of a fast mutex, which stays on the node of its maker.
 function kinds.make(conn, kind, name)
   local about = ALL[kind]
-  if about.connected then return assert(assert(conn:fast_mutex(name):try_acquire()):release()) end
+  if about.queue_name then return assert(assert(conn:fast_mutex(name, about.options):try_acquire()):release()) end
   if about.is_token then return assert(conn:token_semaphore(name, { queue_type = about.queue }):resize(1)) end
   if about.queue then return assert(conn:admin(name, { queue_type = about.queue }):resize(1)) end
 end
@@ -110,8 +112,8 @@ function kinds.lock(conn, kind, name)
   local lock
   if kind == "mutex" or kind == "fenced" then
     lock = conn:mutex(name, { fenced = kind == "fenced" })
-  elseif about.connected then
-    lock = conn:fast_mutex(name)
+  elseif about.queue_name then
+    lock = conn:fast_mutex(name, about.options)
   elseif about.is_token then
     lock = conn:token_semaphore(name, { queue_type = about.queue })
   else

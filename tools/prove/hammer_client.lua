@@ -13,13 +13,14 @@ local TIMEOUT = 3
 local GATHERERS, SLOTS_AT_ONCE = 2, 3 -- the first clients take so many slots of a semaphore of kind "many" at once
 -- What each kind of lock is made with. All kinds that have fencing tokens draw them.
 local FENCED = { fenced = true }
-local OPTIONS = { mutex = FENCED, semaphore = FENCED, rwlock = FENCED }
+local OPTIONS = { mutex = FENCED, semaphore = FENCED, rwlock = FENCED, quorum_mutex = { queue_type = "quorum" } }
 
 -- The ways to acquire each kind of lock, weighted by repetition.
 local WAYS = { mutex = { "acquire" }, semaphore = { "acquire" }, rwlock = { "write", "write", "read" },
-  fast_mutex = { "acquire" }, plain = { "acquire" }, many = { "acquire" } }
+  fast_mutex = { "acquire" }, quorum_mutex = { "acquire" }, plain = { "acquire" }, many = { "acquire" } }
 
-local METHODS = { plain = "mutex", many = "semaphore" } -- a mutex without fencing tokens, a semaphore without
+-- A mutex without fencing tokens, a semaphore without, a fast mutex with a queue of another type.
+local METHODS = { plain = "mutex", many = "semaphore", quorum_mutex = "fast_mutex" }
 
 local function chance(p) return math.random() < p end
 

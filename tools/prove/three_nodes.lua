@@ -50,11 +50,14 @@ function cluster.write_logs(directory)
   end
 end
 
---- Whether the cluster keeps its metadata in Khepri, not in Mnesia.
-function cluster.has_khepri()
-  local major, minor = cluster.version:match "^(%d+)%.(%d+)"
-  return tonumber(major) > 4 or tonumber(major) == 4 and tonumber(minor) >= 2
+--- Whether RabbitMQ is of this version, or later.
+function cluster.is_since(major, minor)
+  local found, after = cluster.version:match "^(%d+)%.(%d+)"
+  return tonumber(found) > major or tonumber(found) == major and tonumber(after) >= minor
 end
+
+--- Whether the cluster keeps its metadata in Khepri, not in Mnesia.
+function cluster.has_khepri() return cluster.is_since(4, 2) end
 
 local function numbers(list)
   local words = {}
