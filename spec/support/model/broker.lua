@@ -15,6 +15,7 @@
 -- A request that the model does not know is an error, so that no story passes by accident.
 local Connection = require "spec.support.model.connection"
 local Queue = require "spec.support.model.queue"
+local Quorum = require "spec.support.model.quorum_queue"
 local Wire = require "spec.support.model.wire"
 
 local unpack = table.unpack or unpack
@@ -140,7 +141,9 @@ end
 
 --- Creates a queue; `options` are owner (a connection), durable, auto_delete, arguments.
 function Broker:declare(name, options)
-  local queue = Queue.new(self, name, options)
+  local arguments = options.arguments or {}
+  local is_quorum = arguments["x-queue-type"] == "quorum" and arguments["x-single-active-consumer"]
+  local queue = (is_quorum and Quorum or Queue).new(self, name, options)
   self.world:note("broker", "%s is made", name)
   self.queues[name] = queue
   if queue.owner then table.insert(queue.owner.exclusive, queue) end

@@ -33,18 +33,22 @@ end
 
 local METHODS = {}
 
-local ASKS = { ["queue.declare"] = true, ["basic.consume"] = true, ["basic.get"] = true }
+local ASKS = { ["queue.declare"] = true, ["queue.purge"] = true, ["basic.consume"] = true, ["basic.get"] = true }
+
+local function is_out_of_reach(self, queue)
+  return queue and queue.is_out_of_reach and queue:is_out_of_reach(self.connection.node)
+end
 
 -- Whether the frame waits: it is for a queue that does not answer, or comes after such a frame.
 local function waits(self, frame)
   if self.behind then return true end
   if ASKS[frame.method] then
     local queue = self.connection:sees(frame.queue)
-    return queue and queue.trouble == "dead"
+    return queue and queue.trouble == "dead" or is_out_of_reach(self, queue)
   end
   if frame.method ~= "basic.publish" or frame.exchange ~= "" then return false end
   local queue = self.connection:sees(frame.routing_key)
-  return queue and queue.trouble == "silent"
+  return queue and queue.trouble == "silent" or is_out_of_reach(self, queue)
 end
 
 local function wait(self, frame)
@@ -537,7 +541,7 @@ local function by_queue(entries)
 end
 
 local function hear(group)
-  if group.requeue then group.queue:requeue(group.entries) else group.queue:ack(group.entries) end
+  if group.requeue then group.queue:requeue(group.entries, group.fails) else group.queue:ack(group.entries) end
 end
 
 local function arrive(self)
@@ -563,7 +567,7 @@ local function put_back(self, frame)
     local quits_at = consumer and consumer.quits_at
     local crossed = quits_at and (not entry.known_at or entry.known_at >= quits_at)
     if not crossed then self.broker:tell("given_back", group.queue, self.connection) end
-    group.requeue = frame.requeue
+    group.requeue, group.fails = frame.requeue, frame.method == "basic.reject"
     tell_settled(self, group)
   end
 end

@@ -55,7 +55,7 @@ end
 -- The process gives up a claim that may be on its way, or lets go without waiting. Until the broker knows of that, and
 -- the process knows that it does, what it claimed is not free for the process.
 local function look_away(self, process)
-  process.looks_away = self.world.now + 2 * round_trip(self)
+  process.looks_away = self.world.now + 2 * round_trip(self) + (self.kind.lingers or 0)
 end
 
 --- How long a waiter may sleep beside a free lock, in the worst case: until its next recheck, or, if the prober
@@ -92,9 +92,10 @@ local LETTING_GO = { "release", "release", "release", "drop", "verify" }
 local CODES = {
   timeout = true, busy = true, contended = true, deadlock = true,
   unreachable = { "lost holder", "lost prober", "cut off", "stopped", "stopped making", "stall", "restart", "stopping",
-    "death", "dies claiming" },
+    "death", "dies claiming", "partition", "lag", "no majority" },
   lost = { "lost holder", "cut off", "stopped", "stopped making", "stall", "restart", "stopping", "robbed",
     "robbed drawing", "robbed gathering", "too long", "destroy", "queue deleted",
+    "partition", "lag", "no majority",
     "death", "dies claiming" },
     -- the last two: before 4.3, through the end of another queue
   suspect = { "lost holder", "cut off", "stopped", "stopped making", "stall", "restart", "stopping", "robbed drawing" },
@@ -165,6 +166,7 @@ local function let_go(self, process, lock)
   end
   local own, connection = self.broker.queues[queue], process:connection()
   local released = finish(self, process, lock:release(), "releases", TIMEOUT)
+  if not released and self.kind.lingers then look_away(self, process) end
   if released and own and own.owner == connection and self.broker.queues[queue] == own then
     breach("%s is released and still there", queue)
   end
@@ -751,7 +753,7 @@ local function plan(self)
   for _ = 1, self.options.count or 6 do
     local trouble = self.random:pick(list)
     self.world:after(self.random:between(0, self.rounds * (self.hold + self.idle)), function ()
-      if not self.is_over and not self.broker.is_down then troubles[trouble](self) end
+      if not self.is_over and not self.broker.is_down then (troubles[trouble] or self.kind.troubles[trouble])(self) end
     end)
   end
 end
@@ -884,6 +886,7 @@ local function tell(self)
   plan(self)
   run(self, "everybody is done", SECONDS, function () return all_done(self) end)
   self.is_over = true
+  self.kind:settle()
   self.watch:look()
   self.world:run(math.max(2 * self.heartbeat >= 60 and 5 or 6 * self.heartbeat, 5 + still_stalled(self)))
   look_for_leftovers(self, "when nobody wants anything any more")

@@ -42,6 +42,9 @@ function Kind:stays(queue)
     or self.many and queue == self.many.bell
 end
 
+--- Whatever the broker alone can clear up, when nobody wants anything any more.
+function Kind.settle() end
+
 --- What is wrong in the end, if anything.
 function Kind.flaw() return nil end
 

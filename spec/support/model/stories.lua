@@ -269,6 +269,20 @@ add(FAST, {
       "too long", "purge", "surplus", "rubbish", "queue deleted" } },
 })
 
+-- Mutexes of quorum queues. A lock that is lost unseen is passed on after a quarter of a minute.
+add({ kind = "quorum_mutex", what = "a quorum mutex", prefix = "quorum", version = "4.3.6", poll = 60, nodes = 3,
+  workers = 4, hold = 12, is_used = true, paces = NEAR, letting_go = { "release", "release", "drop", "verify" } }, {
+  "",
+  { "death", rounds = 5 },
+  { "tries", "mostly at once, or for a moment", rounds = 10, hold = 3,
+    waiting = { "at once", "at once", "a while", "and gives up", "for long" } },
+  { "cut", "while nodes are cut off", rounds = 5, count = 10, troubles = { "partition", "partition", "death" } },
+  { "cut twice", "while nodes are cut off, and leaders move", often = 3, rounds = 5, count = 10, is_doubled = true,
+    troubles = { "partition", "partition", "death" } },
+  { "all", rounds = 5, count = 12, is_doubled = true,
+    troubles = { "partition", "partition", "lag", "no majority", "death", "lost holder", "lost prober", "stopped" } },
+})
+
 add({ kind = "rwlock", what = "to read or to write", prefix = "rw", downgrades = 0.3 }, {
   "", "shared", "callers", "callers all", "denied", "death", "lost", "restart", "stopping", "cut", "bell",
   "dead bell", "stall", "again", "news", "all",

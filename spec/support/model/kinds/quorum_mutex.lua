@@ -1,0 +1,89 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- Stories about a mutex of quorum queues: its holder has proved lately that the queue knows it. Who the queue's active
+-- consumer is decides nothing: the rule is that held() never tells two clients at one time that they hold it.
+local Kind = require "spec.support.model.kind"
+
+local NAME, QUEUE = "db", "db-fastmutex"
+local SHAPE = { durable = true, arguments = { ["x-queue-type"] = "quorum", ["x-single-active-consumer"] = true,
+  ["x-max-length"] = 1, ["x-overflow"] = "reject-publish", ["x-delivery-limit"] = -1,
+  ["x-consumer-timeout"] = 315360000000, ["x-consumer-disconnected-timeout"] = 15000 } }
+
+local QuorumMutex = Kind.extend{ noun = "quorum mutex", queue = QUEUE, bell = QUEUE, shape = SHAPE, seats = {},
+  troubles = {}, lingers = 15 } -- a release in the middle of a proof ends with it
+
+function QuorumMutex.new(crowd)
+  local self = setmetatable({ crowd = crowd, broker = crowd.broker }, QuorumMutex)
+  if crowd.options.is_used then self:be_used() end
+  return self
+end
+
+function QuorumMutex.ask(_, process, _, ...)
+  return process.peer:fast_mutex(NAME, { queue_type = "quorum" }):acquire(...)
+end
+
+function QuorumMutex.clash(_, beliefs)
+  if #beliefs < 2 then return nil end
+  return ("the quorum mutex is held by %s and by %s"):format(beliefs[1].process.name, beliefs[2].process.name)
+end
+
+--- Only a new leader learns that a consumer is gone which the last one has suspected twice.
+function QuorumMutex:settle()
+  local queue = self.broker.queues[QUEUE]
+  self.crowd.world:after(self.crowd.restarted_by - self.crowd.world.now, queue.lose_leader, queue, 0)
+end
+
+-- Troubles ----------------------------------------------------------------------------------------------------------
+
+local troubles = QuorumMutex.troubles
+
+local function is_any_cut(queue)
+  for _, node in ipairs(queue.broker.nodes) do
+    if queue.at[node].is_cut then return true end
+  end
+end
+
+-- The node of the holder, of the first waiter, or any.
+local function pick_node(crowd, queue)
+  local consumer = queue.consumers[crowd.random:below(3)]
+  return consumer and consumer.channel.connection.node or crowd.random:pick(queue.broker.nodes)
+end
+
+-- After it the cluster is whole for a while: so long a story goes on.
+local function lasts(crowd, seconds) crowd.restarted_by = math.max(crowd.restarted_by, crowd.world.now + seconds) end
+
+-- A node is cut off from the others. Meanwhile the leader may move, and a former leader's timer may fire.
+function troubles.partition(crowd)
+  local queue, random, world = crowd.broker.queues[QUEUE], crowd.random, crowd.world
+  if not queue or is_any_cut(queue) then return end
+  local node, notice = pick_node(crowd, queue), random:between(0, random:pick{ 0.01, 1, 10 })
+  local seconds = random:between(0, random:pick{ 2, 20, 40 })
+  lasts(crowd, seconds + 40)
+  queue:cut(node, notice)
+  if random:chance(0.3) then queue:lag(node, seconds + random:between(0, 30)) end
+  world:after(seconds, queue.heal, queue, node)
+  if crowd.options.is_doubled and random:chance(0.5) then
+    world:after(random:between(0, seconds), queue.lose_leader, queue, random:between(0, 1))
+    world:after(seconds + random:between(0, 30), queue.lose_leader, queue, random:between(0, 1))
+  elseif crowd.options.is_doubled then
+    world:after(random:between(0, seconds), queue.hasten, queue)
+  end
+end
+
+-- The queue's member on a node lags.
+function troubles.lag(crowd)
+  local queue, seconds = crowd.broker.queues[QUEUE], crowd.random:between(0, crowd.random:pick{ 1, 30 })
+  if not queue then return end
+  lasts(crowd, seconds)
+  queue:lag(pick_node(crowd, queue), seconds)
+end
+
+troubles["no majority"] = function (crowd)
+  local queue, seconds = crowd.broker.queues[QUEUE], crowd.random:between(0, crowd.random:pick{ 1, 30 })
+  if not queue then return end
+  lasts(crowd, seconds)
+  queue:lose_leader(seconds)
+end
+
+return QuorumMutex
