@@ -210,6 +210,37 @@ describe("a quorum mutex", function ()
     peer:failed(op, "busy")
   end)
 
+  it("deletes a token that comes in place of its own, which then proves it", function ()
+    local op, taker = asks(60, { 2, 2 })
+    gives(taker, "reject")
+    peer.quorum:send((scene.message(taker, { message_id = "7", headers = { ["x-acquired-count"] = 3,
+      ["x-delivery-count"] = 3 } }, true)))
+    peer.quorum:expect("basic.ack", { channel = taker.channel, multiple = false })
+    assert.is_false(op:done())
+    comes(taker, 3, 3)
+    assert.is_true(peer:result(op):held())
+  end)
+
+  it("whose queue serves its waiter no more, though a token lies ready, is asked for anew", function ()
+    local op, taker = asks(600, nil, 1)
+    settles(taker)
+    local function look()
+      repeat peer:pass(1) until peer.quorum:next() ~= "basic.qos" or not peer.quorum:expect "basic.qos"
+      return peer.quorum:next()
+    end
+    repeat
+      while look() == "nothing" do end
+      if peer.quorum:next() == "channel.open" then peer.quorum:opened() end
+      local channel = peer.quorum:expect("queue.declare", { queue = QUEUE, passive = true }).channel
+      peer.quorum:send{ channel = channel, method = "queue.declare-ok", queue = QUEUE, message_count = 1,
+        consumer_count = 0 }
+    until peer.quorum:next() == "channel.close"
+    peer.quorum:closes(taker.channel)
+    while look() == "nothing" do end
+    peer.quorum:expect("queue.declare", { queue = QUEUE, passive = true })
+    assert.is_false(op:done())
+  end)
+
   it("is released by the end of its channel, during a proof behind the proof's end", function ()
     local lock, taker = holding()
     local op = peer:keep(lock:release())

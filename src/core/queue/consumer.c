@@ -16,7 +16,7 @@ static const al_move moves[] = {
     {AL_CONSUMER_WAITING, AL_CONSUMER_HAS},            /* a message: RECEIVED */
     {AL_CONSUMER_WAITING, AL_CONSUMER_CANCELLING},     /* al_consumer_cancel: cancel */
     {AL_CONSUMER_HAS, AL_CONSUMER_SUBSCRIBING},        /* al_consumer_discard: cancel, ack, consume */
-    {AL_CONSUMER_HAS, AL_CONSUMER_WAITING},            /* al_consumer_again: reject or nack */
+    {AL_CONSUMER_HAS, AL_CONSUMER_WAITING},            /* al_consumer_again: reject, nack or ack */
     {AL_CONSUMER_SUBSCRIBING, AL_CONSUMER_CANCELLING}, /* al_consumer_return: closes the channel */
     {AL_CONSUMER_HAS, AL_CONSUMER_CANCELLING},         /* al_consumer_return: cancel, nack, a question */
     /* CANCELLING, the last answer: ENDED. Not CANCELLING, the queue went: CANCELLED. The broker closes the channel:
@@ -227,12 +227,14 @@ void al_consumer_discard(al_consumer *consumer) {
   consume(consumer);
 }
 
-void al_consumer_again(al_consumer *consumer, bool rejects) {
+void al_consumer_again(al_consumer *consumer, al_consumer_act act) {
   amqp_basic_reject_t reject = {.delivery_tag = consumer->delivery, .requeue = 1};
-  if (rejects)
+  if (act == AL_CONSUMER_REJECTS)
     al_link_method(consumer->channel->link, consumer->channel->number, AMQP_BASIC_REJECT_METHOD, &reject);
-  else
+  else if (act == AL_CONSUMER_NACKS)
     give_back(consumer, consumer->delivery);
+  else
+    acknowledge(consumer, consumer->delivery);
   consumer->delivery = 0;
   go(consumer, AL_CONSUMER_WAITING);
 }

@@ -101,8 +101,13 @@ void al_consumer_ask(al_consumer *consumer);
 /* HAS: discards the message (acknowledges it), and takes another. */
 void al_consumer_discard(al_consumer *consumer);
 
-/* HAS: gives the message back, by a reject or a nack, and consumes on: WAITING. */
-void al_consumer_again(al_consumer *consumer, bool rejects);
+/* HAS: gives the message back, by a reject or a nack, or acknowledges it, and consumes on: WAITING. */
+typedef enum al_consumer_act {
+  AL_CONSUMER_NACKS,
+  AL_CONSUMER_REJECTS,
+  AL_CONSUMER_ACKNOWLEDGES
+} al_consumer_act;
+void al_consumer_again(al_consumer *consumer, al_consumer_act act);
 
 /* Stops consuming, and gives back the message that it has or that is under way. If the consumer is neither CANCELLING
  * nor OUT yet, one of two things follows: it is OUT when this call returns, and nothing is notified; or it is

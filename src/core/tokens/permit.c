@@ -59,7 +59,8 @@ static int64_t number_of(const al_permit *permit, const al_content *content) {
 
 static void took(al_consumer *consumer, const al_content *content) {
   al_permit *permit = consumer->owner;
-  if (is_proved(permit))
+  permit->has_other = is_proved(permit) && al_proof_is_other(&permit->proof, content);
+  if (is_proved(permit) && !permit->has_other)
     permit->is_disproved |= !al_proof_read(&permit->proof, content, permit->claim.session->now);
   permit->number = number_of(permit, content);
   if (permit->number > 0) snprintf(permit->id, sizeof permit->id, "%.16s", content->message_id);
@@ -80,6 +81,10 @@ static bool is_deserted(const al_permit *permit, const amqp_queue_declare_ok_t *
 /* The token of a quorum mutex has come, perhaps again. */
 static void received(al_permit *permit) {
   al_claim *claim = &permit->claim;
+  if (permit->has_other) {
+    al_consumer_again(&permit->consumer, AL_CONSUMER_ACKNOWLEDGES);
+    return;
+  }
   claim->session->needs_cleanup = true; /* permit_sweep() goes on */
   bool may_be_held = claim->link->hazards == 0 || al_proof_is_shielded(&permit->proof);
   if (permit->is_disproved || permit->proof.certain_until == 0) return;
@@ -166,10 +171,24 @@ static bool has_forgotten(const al_permit *permit, const amqp_queue_declare_ok_t
          found->consumer_count == 0;
 }
 
+#define PASSED_OVER (10 * AL_SECOND)
+
+/* RabbitMQ 4.3 never serves a consumer again whose node it has lost twice in a row. A waiter that sees, for so long, that
+ * a token lies ready and no consumer is active, consumes anew, at the end of the line. */
+static void see(al_permit *permit, const amqp_queue_declare_ok_t *found) {
+  int64_t now = permit->claim.session->now;
+  bool is_idle = found->message_count > 0 && found->consumer_count == 0 && al_permit_waits(permit);
+  if (!is_idle || permit->idle_since == 0) permit->idle_since = is_idle ? now : 0;
+  if (is_idle && now >= permit->idle_since + PASSED_OVER)
+    check_lost(permit, "the queue serves this consumer no more");
+}
+
 static void checked(al_permit *permit, const amqp_queue_declare_ok_t *found) {
   if (permit->is_deciding) {
     permit->was_deserted |= !is_proved(permit) && is_deserted(permit, found, 1);
     decide(permit);
+  } else if (is_proved(permit)) {
+    see(permit, found);
   } else if (has_forgotten(permit, found)) {
     check_lost(permit, "its queue was made anew");
   } else {
@@ -219,7 +238,7 @@ static void prove(al_permit *permit) {
   if (act == AL_PROOF_RESTS) return;
   permit->proves = permit->claim.asked;
   al_proof_acts(proof, act, permit->claim.session->now);
-  al_consumer_again(&permit->consumer, act == AL_PROOF_REJECTS);
+  al_consumer_again(&permit->consumer, act == AL_PROOF_REJECTS ? AL_CONSUMER_REJECTS : AL_CONSUMER_NACKS);
 }
 
 /* A release during a proof waits for its end: the next client then need not wait for AL_PROOF_TAKEOVER. So does an
@@ -352,7 +371,12 @@ al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source
 }
 
 bool al_permit_is_proving(const al_permit *permit) {
-  return permit->proof.has_token && permit->claim.state == AL_CLAIM_CLAIMING;
+  return al_proof_has_token(&permit->proof, permit->claim.session->now) &&
+         permit->claim.state == AL_CLAIM_CLAIMING;
+}
+
+void al_permit_look(al_permit *permit) {
+  if (is_proved(permit) && al_permit_waits(permit) && !permit->cannot_ask) al_check_ask(&permit->check);
 }
 
 bool al_permit_is_doubted(const al_permit *permit) {

@@ -2,6 +2,8 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "core/tokens/proof.h"
 
+#include <string.h>
+
 /* `silent` is `returns` without twice the `failures`: each failure counts twice in it. */
 static int64_t steps(const al_proof *proof) { return (proof->returns - 2 * proof->failures) % 3; }
 
@@ -25,6 +27,7 @@ bool al_proof_read(al_proof *proof, const al_content *content, int64_t now) {
   bool answers = is_answer(proof, content), was_held = is_held(proof);
   proof->has_token = true;
   proof->act = AL_PROOF_RESTS;
+  memcpy(proof->id, content->message_id, sizeof proof->id);
   proof->returns = content->returns;
   proof->failures = content->failures;
   if (!answers) {
@@ -34,6 +37,15 @@ bool al_proof_read(al_proof *proof, const al_content *content, int64_t now) {
     proof->certain_until = proof->acted_at + AL_PROOF_CERTAIN;
   }
   return answers || !was_held;
+}
+
+bool al_proof_is_other(const al_proof *proof, const al_content *content) {
+  return proof->act != AL_PROOF_RESTS && strcmp(proof->id, content->message_id) != 0;
+}
+
+bool al_proof_has_token(const al_proof *proof, int64_t now) {
+  bool is_away = proof->act != AL_PROOF_RESTS && now >= proof->acted_at + AL_PROOF_CERTAIN;
+  return proof->has_token && !is_away;
 }
 
 al_proof_act al_proof_next(const al_proof *proof, int64_t now, bool shields) {

@@ -38,6 +38,7 @@ typedef enum al_proof_act { AL_PROOF_RESTS, AL_PROOF_NACKS, AL_PROOF_REJECTS } a
 typedef struct al_proof {
   int64_t new_until; /* the queue is new until then: a token that was never given back had no holder */
   bool has_token;    /* as far as this client knows */
+  char id[40];       /* the token's message id; other tokens may have the same */
   int64_t returns, failures; /* the token's, as it came last */
   int64_t free_at;           /* another client may hold the mutex before that */
   al_proof_act act;          /* by which the token was given back; RESTS: it was not */
@@ -47,6 +48,13 @@ typedef struct al_proof {
 
 /* The token has come. False: the mutex was held, and others had the token meanwhile. */
 bool al_proof_read(al_proof *proof, const al_content *content, int64_t now);
+
+/* True if this is certainly not the token that was given back and is awaited. There may be several, as two clients may
+ * have found none: the client deletes this one. Otherwise it could get them in turn, and prove none. */
+bool al_proof_is_other(const al_proof *proof, const al_content *content);
+
+/* False, too, when the token was given back and did not come for so long that it may have gone elsewhere. */
+bool al_proof_has_token(const al_proof *proof, int64_t now);
 
 /* Returns in which way the token is to be given back now. `shields`: a holder stays one step behind a
  * multiple of three, so that the end of its channel lets the next client wait: it may learn late of it. */

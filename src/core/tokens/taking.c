@@ -238,6 +238,7 @@ static void waiting(al_op *op) {
   taking *self = (taking *)op;
   bool rings = self->from->kind->is_mutex;
   if (!is_claiming(self) || !rings || !al_op_is_woken(op)) return;
+  al_permit_look(self->permit);
   wait_for(self, al_permit_is_proving(self->permit) ? self->options.poll : ring_again(self));
 }
 
