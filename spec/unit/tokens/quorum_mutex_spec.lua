@@ -1,10 +1,11 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- A quorum mutex is held when its queue has proved it (proof.h). A token is a list of two counts: acquired, failures.
+-- A quorum mutex is held when its queue has proved it (proof.h). A token is a list of two counts: failures, and
+-- before them how often it came back, less MARKED: somebody has held it before.
 local scene = require "spec.unit.tokens.permit_scene"
 
-local QUEUE, CERTAIN, TAKEOVER = "images-fastmutex", 14.5, 15.25
+local QUEUE, CERTAIN, TAKEOVER, MARKED = "images-fastmutex", 14.5, 15.25, 3
 
 describe("a quorum mutex", function ()
   local peer, mutex
@@ -25,8 +26,8 @@ describe("a quorum mutex", function ()
 
   local function token(taker, acquired, failures)
     local message
-    message, taker.delivery = scene.message(taker, { headers = { ["x-acquired-count"] = acquired,
-      ["x-delivery-count"] = failures } }, acquired > 0)
+    message, taker.delivery = scene.message(taker, { headers = { ["x-acquired-count"] = acquired + MARKED,
+      ["x-delivery-count"] = failures } }, true)
     return message
   end
 
@@ -185,12 +186,15 @@ describe("a quorum mutex", function ()
     end
   end)
 
-  it("with a token that nobody had is doubted, unless there was no queue before", function ()
+  it("with a token that nobody has held is doubted, unless there was no queue before; it is marked by nacks", function ()
     for _, exists in ipairs{ true, false } do
       mutex = peer:fast_mutex("images", { queue_type = "quorum" })
-      local op, taker = asks(60, { 0, 0 }, 0, exists)
-      gives(taker, exists and "nack" or "reject")
-      comes(taker, 1, exists and 0 or 1)
+      local op, taker = asks(60, { 1 - MARKED, 1 }, 0, exists) -- somebody had it, and has ended
+      for acquired = 2 - MARKED, exists and 2 - MARKED or 4 - MARKED do
+        gives(taker, "nack")
+        assert.is_false(op:done())
+        comes(taker, acquired, 1)
+      end
       assert.equal(not exists, op:done())
       op:drop()
       peer.quorum:ignore()

@@ -4,8 +4,14 @@
 
 #include <string.h>
 
-/* `silent` is `returns` without twice the `failures`: each failure counts twice in it. */
-static int64_t steps(const al_proof *proof) { return (proof->returns - 2 * proof->failures) % 3; }
+/* Each failure counts twice in `returns`. */
+static int64_t silent(const al_proof *proof) { return proof->returns - 2 * proof->failures; }
+
+static int64_t steps(const al_proof *proof) { return silent(proof) % 3; }
+
+/* The token was never nacked, so it was never held: a client has published it that found none. Another one may have been
+ * lost with its holder. */
+static bool is_unmarked(const al_proof *proof) { return silent(proof) == 0; }
 
 static bool is_clean(const al_proof *proof) { return steps(proof) == 0; }
 
@@ -18,9 +24,8 @@ static bool is_answer(const al_proof *proof, const al_content *content) {
          content->returns == proof->returns + 1 + failed;
 }
 
-/* A token that was never given back was published by a client that found none. It may have been lost with its holder. */
 static bool is_free(const al_proof *proof, int64_t now) {
-  return is_clean(proof) && (proof->returns > 0 || now < proof->new_until);
+  return is_clean(proof) && (!is_unmarked(proof) || now < proof->new_until);
 }
 
 bool al_proof_read(al_proof *proof, const al_content *content, int64_t now) {
@@ -33,7 +38,7 @@ bool al_proof_read(al_proof *proof, const al_content *content, int64_t now) {
   if (!answers) {
     proof->free_at = is_free(proof, now) ? now : now + AL_PROOF_TAKEOVER;
     proof->acted_at = now;
-  } else if (proof->acted_at >= proof->free_at && (was_held || is_clean(proof))) {
+  } else if (proof->acted_at >= proof->free_at && (was_held || (is_clean(proof) && !is_unmarked(proof)))) {
     proof->certain_until = proof->acted_at + AL_PROOF_CERTAIN;
   }
   return answers || !was_held;
@@ -52,7 +57,7 @@ al_proof_act al_proof_next(const al_proof *proof, int64_t now, bool shields) {
   if (!proof->has_token || proof->act != AL_PROOF_RESTS) return AL_PROOF_RESTS;
   bool doubts = now < proof->free_at, stays = shields && is_held(proof);
   if (doubts ? is_clean(proof) : steps(proof) != stays) return AL_PROOF_NACKS;
-  if (!is_held(proof) && !doubts) return AL_PROOF_REJECTS;
+  if (!is_held(proof) && !doubts) return is_unmarked(proof) ? AL_PROOF_NACKS : AL_PROOF_REJECTS;
   if (now < proof->acted_at + AL_PROOF_PULSE) return AL_PROOF_RESTS;
   return doubts || stays ? AL_PROOF_REJECTS : AL_PROOF_NACKS;
 }

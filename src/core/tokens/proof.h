@@ -9,6 +9,7 @@
  * ends, for which its client holds nothing any more. It grows by one when a client nacks the token, and when the
  * queue moves it away from a client that it cannot reach, which may not know it.
  *
+ *   0                    the token is new. There may have been another: as another number, unless the queue is new
  *   a multiple of three  the token came from a client that holds nothing: who gets it may hold the mutex at once
  *   another number       its last holder may not know that it is not. Who gets it waits for AL_PROOF_TAKEOVER first
  *
@@ -36,7 +37,7 @@
 typedef enum al_proof_act { AL_PROOF_RESTS, AL_PROOF_NACKS, AL_PROOF_REJECTS } al_proof_act;
 
 typedef struct al_proof {
-  int64_t new_until; /* the queue is new until then: a token that was never given back had no holder */
+  int64_t new_until; /* the queue is new until then: a token that was never nacked had no holder before */
   bool has_token;    /* as far as this client knows */
   char id[40];       /* the token's message id; other tokens may have the same */
   int64_t returns, failures; /* the token's, as it came last */
