@@ -271,7 +271,7 @@ end
 local function look_at_rest(self, process, before, began, timeout, has_got)
   local is_late = self.world.now + 1e-5 >= began + (timeout and timeout > 0 and timeout + LATE or TIMEOUT)
   local may_have_more = self.options.shares or self.options.programs or (process.looks_away or 0) > began
-  if self.codes.refused or is_late or may_have_more then return end
+  if self.codes.refused or is_late or may_have_more or self.kind.lingers then return end
   for thing, name in pairs(belongings(process)) do
     if not before[thing] and (not has_got or name:find "many$") then
       breach("%s got %s, and still has %s", process.name, has_got and "its locks" or "nothing", name)
