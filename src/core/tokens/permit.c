@@ -171,13 +171,14 @@ static bool has_forgotten(const al_permit *permit, const amqp_queue_declare_ok_t
          found->consumer_count == 0;
 }
 
-#define PASSED_OVER (10 * AL_SECOND)
+#define PASSED_OVER (120 * AL_SECOND)
 
-/* RabbitMQ 4.3 never serves a consumer again whose node it has lost twice in a row. A waiter that sees, for so long, that
- * a token lies ready and no consumer is active, consumes anew, at the end of the line. */
+/* RabbitMQ 4.3 never serves a consumer again whose node it has lost twice in a row. A waiter that sees a token lie ready
+ * for so long consumes anew, at the end of the line. */
 static void see(al_permit *permit, const amqp_queue_declare_ok_t *found) {
   int64_t now = permit->claim.session->now;
-  bool is_idle = found->message_count > 0 && found->consumer_count == 0 && al_permit_waits(permit);
+  bool is_idle = found->message_count > 0 && al_permit_waits(permit);
+  permit->was_deserted = is_deserted(permit, found, 0);
   if (!is_idle || permit->idle_since == 0) permit->idle_since = is_idle ? now : 0;
   if (is_idle && now >= permit->idle_since + PASSED_OVER)
     check_lost(permit, "the queue serves this consumer no more");
