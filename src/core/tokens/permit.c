@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/backoff.h"
 #include "core/base/field.h"
 #include "core/base/ids.h"
 #include "core/queue/declare.h"
@@ -257,12 +258,14 @@ static int64_t permit_sweep(al_claim *claim) {
     al_consumer_return(consumer);
   } else {
     prove(permit);
-    return al_proof_due(&permit->proof);
+    return al_earlier(al_proof_due(&permit->proof), claim->certain_until);
   }
   return AL_NEVER;
 }
 
 /* ---- beginning and ending --------------------------------------------------------------------------------------- */
+
+#define LINGERS_MOST (AL_PROOF_TAKEOVER + 5 * AL_SECOND) /* the token may have gone elsewhere */
 
 static void permit_release(al_claim *claim) {
   al_permit *permit = (al_permit *)claim;
@@ -270,6 +273,7 @@ static void permit_release(al_claim *claim) {
   int64_t now = claim->session->now;
   claim->lingers = is_proved(permit) && claim->state == AL_CLAIM_CLAIMING && al_proof_is_doubtful(proof, now);
   bool proves = is_proved(permit) && claim->state == AL_CLAIM_HELD && !al_proof_is_settled(proof, now);
+  if (claim->lingers) claim->certain_until = now + LINGERS_MOST;
   if (claim->lingers || proves) {
     claim->session->needs_cleanup = true; /* permit_sweep() goes on */
     claim->session->cleanup_due = 0;
