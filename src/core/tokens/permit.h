@@ -96,8 +96,8 @@ bool al_permit_is_doubted(const al_permit *permit);
  * before: the queue nearly always answers it after those deliveries. The answer also tells whether a fast mutex is deserted. */
 void al_permit_ask(al_permit *permit, bool checks_first);
 
-/* A waiter of a quorum mutex asks whether a token lies ready and nobody gets it. Then it loses its claim. Or there may be
- * no token, and no consumer that could have one: was_deserted. */
+/* A waiter of a quorum mutex asks whether a token lies ready and nobody gets it. Then it loses its claim. Or no token
+ * may be there that the broker could give to anybody: was_deserted. */
 void al_permit_look(al_permit *permit);
 
 /* The base and count of this delivery of a permit; 0: it has none. It has none if the message is not of this library,
