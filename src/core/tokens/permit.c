@@ -172,17 +172,19 @@ static bool has_forgotten(const al_permit *permit, const amqp_queue_declare_ok_t
          found->consumer_count == 0;
 }
 
-#define PASSED_OVER (120 * AL_SECOND)
+#define PASSED_OVER (10 * AL_SECOND)
+#define PERHAPS_PASSED_OVER                                                                                  \
+  (120 * AL_SECOND) /* one may be active, and hold the mutex; this token is one too many */
 
-/* RabbitMQ 4.3 never serves a consumer again whose node it has lost twice in a row. A waiter that sees a token lie ready
- * for so long consumes anew, at the end of the line. The count of consumers leaves out those that wait. One of them has the
- * token; where there are two, the first has lost the role and keeps the token, perhaps for ever. */
+/* RabbitMQ 4.3 never serves a consumer again whose node it has lost twice in a row, and may leave the token with it. A
+ * waiter that sees a token lie ready for some time consumes anew, at the end of the line. It publishes one if there is
+ * none, and not exactly one consumer that may have it. (The count leaves out consumers that wait.) */
 static void see(al_permit *permit, const amqp_queue_declare_ok_t *found) {
   int64_t now = permit->claim.session->now;
-  bool is_idle = found->message_count > 0 && al_permit_waits(permit);
-  permit->was_deserted = found->message_count == 0 && found->consumer_count != 1;
+  bool is_idle = found->message_count > 0 && al_permit_waits(permit), is_odd = found->consumer_count != 1;
+  permit->was_deserted = found->message_count == 0 && is_odd;
   if (!is_idle || permit->idle_since == 0) permit->idle_since = is_idle ? now : 0;
-  if (is_idle && now >= permit->idle_since + PASSED_OVER)
+  if (is_idle && now >= permit->idle_since + (is_odd ? PASSED_OVER : PERHAPS_PASSED_OVER))
     check_lost(permit, "the queue serves this consumer no more");
 }
 
