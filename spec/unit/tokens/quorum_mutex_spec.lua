@@ -186,7 +186,7 @@ describe("a quorum mutex", function ()
     end
   end)
 
-  it("with a token that nobody has held is doubted, unless there was no queue before; it is marked by nacks", function ()
+  it("with a token that nobody has held is doubted, unless there was no queue; it is marked by nacks", function ()
     for _, exists in ipairs{ true, false } do
       mutex = peer:fast_mutex("images", { queue_type = "quorum" })
       local op, taker = asks(60, { 1 - MARKED, 1 }, 0, exists) -- somebody had it, and has ended
