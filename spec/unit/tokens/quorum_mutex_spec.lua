@@ -305,6 +305,14 @@ describe("a quorum mutex", function ()
     assert.is_true(peer:result(op):held() and lock:held())
   end)
 
+  it("deletes a token that is older than the one that it awaits", function ()
+    local _, taker = asks(60, { 5, 3 })
+    peer:pass(2.6)
+    gives(taker, "reject")
+    comes(taker, 4, 3)
+    peer.quorum:expect("basic.ack", { channel = taker.channel, delivery_tag = taker.delivery })
+  end)
+
   it("needs RabbitMQ 4.3", function ()
     local op = peer:keep(mutex:acquire(0))
     peer.quorum:handshake{ version = "4.2.6" }

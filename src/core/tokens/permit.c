@@ -60,7 +60,8 @@ static int64_t number_of(const al_permit *permit, const al_content *content) {
 
 static void took(al_consumer *consumer, const al_content *content) {
   al_permit *permit = consumer->owner;
-  permit->has_other = is_proved(permit) && al_proof_is_other(&permit->proof, content);
+  bool awaits = is_proved(permit) && al_proof_has_token(&permit->proof, permit->claim.session->now);
+  permit->has_other = awaits && al_proof_is_other(&permit->proof, content);
   if (is_proved(permit) && !permit->has_other)
     permit->is_disproved |= !al_proof_read(&permit->proof, content, permit->claim.session->now);
   permit->number = number_of(permit, content);

@@ -45,7 +45,8 @@ bool al_proof_read(al_proof *proof, const al_content *content, int64_t now) {
 }
 
 bool al_proof_is_other(const al_proof *proof, const al_content *content) {
-  return proof->act != AL_PROOF_RESTS && strcmp(proof->id, content->message_id) != 0;
+  bool is_older = content->returns <= proof->returns || content->failures < proof->failures;
+  return proof->act != AL_PROOF_RESTS && (is_older || strcmp(proof->id, content->message_id) != 0);
 }
 
 bool al_proof_has_token(const al_proof *proof, int64_t now) {
