@@ -253,7 +253,7 @@ local function declared(self, queue, frame)
   queue:used()
   if frame.no_wait then return end
   reply(self, { method = "queue.declare-ok", queue = queue.name, message_count = #queue.messages,
-    consumer_count = #queue.consumers })
+    consumer_count = queue.count_active and queue:count_active() or #queue.consumers })
   self.broker:tell("asked", queue, self)
 end
 

@@ -92,10 +92,10 @@ local LETTING_GO = { "release", "release", "release", "drop", "verify" }
 local CODES = {
   timeout = true, busy = true, contended = true, deadlock = true,
   unreachable = { "lost holder", "lost prober", "cut off", "stopped", "stopped making", "stall", "restart", "stopping",
-    "death", "dies claiming", "partition", "lag", "no majority" },
+    "death", "dies claiming", "partition", "partition in time", "lag", "no majority" },
   lost = { "lost holder", "cut off", "stopped", "stopped making", "stall", "restart", "stopping", "robbed",
     "robbed drawing", "robbed gathering", "too long", "destroy", "queue deleted",
-    "partition", "lag", "no majority",
+    "partition", "partition in time", "lag", "no majority",
     "death", "dies claiming" },
     -- the last two: before 4.3, through the end of another queue
   suspect = { "lost holder", "cut off", "stopped", "stopped making", "stall", "restart", "stopping", "robbed drawing" },
@@ -776,6 +776,7 @@ end
 --   in_line             whether waiters must be served in the order in which they came
 --   loses_tokens, spare whether there may be fewer tokens than slots at the end; how many more there may be (any)
 --   mends, surplus      whether an administrator repairs the locks at the end; whether there may be too many permits
+--   seconds             how long the story may take; ten minutes
 --   notice, nodes, stale, version    see Broker.laws
 --   channels            how many channels may be open on a connection at the end
 function Crowd.new(seed, options, traced)
@@ -884,7 +885,7 @@ local function tell(self)
     begin(self, member)
   end
   plan(self)
-  run(self, "everybody is done", SECONDS, function () return all_done(self) end)
+  run(self, "everybody is done", self.options.seconds or SECONDS, function () return all_done(self) end)
   self.is_over = true
   self.kind:settle()
   self.watch:look()

@@ -35,6 +35,13 @@ local function active(self)
   end
 end
 
+--- How many consumers a client is told of: not those that wait.
+function Quorum:count_active()
+  local count = 0
+  for _, consumer in ipairs(self.consumers) do count = count + (consumer.is_waiting and 0 or 1) end
+  return count
+end
+
 local function activate(self)
   if active(self) then return end
   for _, consumer in ipairs(self.consumers) do
@@ -103,11 +110,22 @@ local function put_all_back(self, consumer, fails)
   end
 end
 
---- True if a message of the consumer has come back oddly often, leaving out what a delivery limit counts.
-local function is_odd(self, consumer)
+local function count_used(self)
+  local count = 0
+  for _, message in ipairs(self.out) do count = count + (message.own.acquired > 0 and 1 or 0) end
+  for _, own in ipairs(self.messages) do count = count + (own.acquired > 0 and 1 or 0) end
+  return count
+end
+
+-- Known, and left out (docs/specification.md, 6.1): a queue that takes the role or the message from a holder too early,
+-- while the holder is before its third nack, or from a client that waits for such a holder; or while there are two
+-- messages that had a holder. `broker.rests`: tells whether the message is with a holder that is between two proofs.
+local function is_known(self, consumer)
   for _, message in ipairs(self.out) do
-    if message.consumer == consumer and (message.own.acquired - message.own.failures) % 2 == 1 then return true end
+    local is_last = (message.own.acquired - message.own.failures) % 3 == 2
+    if message.consumer == consumer and is_last and not self.broker.rests(message) then return true end
   end
+  return count_used(self) > 1
 end
 
 function Quorum:publish(message)
@@ -139,6 +157,22 @@ local function take_back(self, entries, fails)
   activate(self)
   self:serve()
 end
+
+local function forget(self, entries)
+  for _, entry in ipairs(entries) do
+    for i, message in ipairs(self.out) do
+      if message == entry.message then
+        table.remove(self.out, i)
+        message.consumer.unacked, self.unacked_count = message.consumer.unacked - 1, self.unacked_count - 1
+        break
+      end
+    end
+  end
+  activate(self)
+  self:serve()
+end
+
+function Quorum:ack(entries) command(self, entries[1].consumer.channel, forget, entries) end
 
 function Quorum:requeue(entries, fails) command(self, entries[1].consumer.channel, take_back, entries, fails) end
 
@@ -193,13 +227,13 @@ local function start_timer(self, consumer)
   self.broker.world:after(self.suspects_for, time_out, self, consumer, consumer.timer)
 end
 
--- Known, and left out: a holder whose node is suspected twice between its two nacks (docs/specification.md, 6.1).
 local function suspect(self, node)
   if not self.at[node].is_cut then return end
   for _, consumer in ipairs(self.consumers) do
     if node_of(consumer) == node then
-      local is_known = consumer.status == "suspected" and is_odd(self, consumer)
-      if not is_known then consumer.status = SUSPECTED[consumer.status] end
+      if consumer.status ~= "suspected" or not is_known(self, consumer) then
+        consumer.status = SUSPECTED[consumer.status]
+      end
       if not consumer.is_waiting then start_timer(self, consumer) end
     end
   end
@@ -284,7 +318,7 @@ end
 --- A timer that a former leader has left fires too early.
 function Quorum:hasten()
   local consumer = active(self)
-  if consumer and not self.is_stuck and not is_odd(self, consumer) then move(self, consumer) end
+  if consumer and not self.is_stuck and not is_known(self, consumer) then move(self, consumer) end
 end
 
 return Quorum

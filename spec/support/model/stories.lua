@@ -271,15 +271,22 @@ add(FAST, {
 
 -- Mutexes of quorum queues. A lock that is lost unseen is passed on after a quarter of a minute.
 add({ kind = "quorum_mutex", what = "a quorum mutex", prefix = "quorum", version = "4.3.6", poll = 60, nodes = 3,
-  workers = 4, hold = 12, is_used = true, paces = NEAR, letting_go = { "release", "release", "drop", "verify" } }, {
+  seconds = 3600, workers = 4, hold = 12, is_used = true, paces = NEAR,
+  letting_go = { "release", "release", "drop", "verify" } }, {
   "",
   { "death", rounds = 5 },
   { "tries", "mostly at once, or for a moment", rounds = 10, hold = 3,
     waiting = { "at once", "at once", "a while", "and gives up", "for long" } },
   { "cut", "while nodes are cut off", rounds = 5, count = 10, troubles = { "partition", "partition", "death" } },
-  { "cut twice", "while nodes are cut off, and leaders move", often = 3, rounds = 5, count = 10, is_doubled = true,
-    troubles = { "partition", "partition", "death" } },
-  { "all", rounds = 5, count = 12, is_doubled = true,
+  { "cut twice", "while nodes are cut off, and leaders move", often = 3, rounds = 5, count = 10,
+    is_doubled = true, poll = 20, troubles = { "partition", "partition", "death" } },
+  { "cut in time", "while nodes are cut off in the middle of a proof", often = 3, rounds = 3, count = 10, hold = 20,
+    cuts = { 14 }, notices = { 0.1 }, is_doubled = true, poll = 20, waiting = { "for long" },
+    troubles = { "partition in time" } },
+  { "stale", "while what one node delivers is far behind", often = 3, rounds = 8, count = 40, hold = 3,
+    cuts = { 1, 5 }, notices = { 0.1 }, lags_for = 120, is_doubled = true, poll = 20, waiting = { "for long" },
+    troubles = { "partition", "partition in time", "lag" } },
+  { "all", rounds = 5, count = 12, is_doubled = true, poll = 20,
     troubles = { "partition", "partition", "lag", "no majority", "death", "lost holder", "lost prober", "stopped" } },
 })
 

@@ -15,6 +15,8 @@ local QuorumMutex = Kind.extend{ noun = "quorum mutex", queue = QUEUE, bell = QU
 
 function QuorumMutex.new(crowd)
   local self = setmetatable({ crowd = crowd, broker = crowd.broker }, QuorumMutex)
+  self.broker.rests = function (message) return self:rests(message) end
+  self.broker:on("delivered", function (queue, consumer, message) self:delivered(queue, consumer, message) end)
   if crowd.options.is_used then self:be_used() end
   return self
 end
@@ -32,6 +34,27 @@ end
 function QuorumMutex:settle()
   local queue = self.broker.queues[QUEUE]
   self.crowd.world:after(self.crowd.restarted_by - self.crowd.world.now, queue.lose_leader, queue, 0)
+end
+
+-- A holder gives the token back again at once, unless it has done so three times.
+local AT_ONCE = 0.1
+
+local function has_it_since(message)
+  for _, entry in ipairs(message.consumer.channel.unacked) do
+    if entry.message == message then return entry.known_at end
+  end
+end
+
+--- Whether the token is with a holder that is not in the middle of a proof.
+function QuorumMutex:rests(message)
+  local since = has_it_since(message)
+  for _, belief in ipairs(since and self.crowd.watch.beliefs or {}) do
+    local process = belief.process
+    if select(3, belief.lock:info()) == message.consumer.tag then
+      return not process.is_stopped and self.crowd.world.now > math.max(since, process.goes_on_at or 0) + AT_ONCE
+    end
+  end
+  return false
 end
 
 -- Troubles ----------------------------------------------------------------------------------------------------------
@@ -54,21 +77,36 @@ end
 local function lasts(crowd, seconds) crowd.restarted_by = math.max(crowd.restarted_by, crowd.world.now + seconds) end
 
 -- A node is cut off from the others. Meanwhile the leader may move, and a former leader's timer may fire.
-function troubles.partition(crowd)
-  local queue, random, world = crowd.broker.queues[QUEUE], crowd.random, crowd.world
-  if not queue or is_any_cut(queue) then return end
-  local node, notice = pick_node(crowd, queue), random:between(0, random:pick{ 0.01, 1, 10 })
-  local seconds = random:between(0, random:pick{ 2, 20, 40 })
+local function cut(crowd, queue, node)
+  local random, world, options = crowd.random, crowd.world, crowd.options
+  local notice = random:between(0, random:pick(options.notices or { 0.01, 1, 10 }))
+  local seconds = random:between(0, random:pick(options.cuts or { 2, 20, 40 }))
   lasts(crowd, seconds + 40)
   queue:cut(node, notice)
-  if random:chance(0.3) then queue:lag(node, seconds + random:between(0, 30)) end
+  if random:chance(0.3) then queue:lag(node, seconds + random:between(0, options.lags_for or 30)) end
   world:after(seconds, queue.heal, queue, node)
-  if crowd.options.is_doubled and random:chance(0.5) then
+  if options.is_doubled and random:chance(0.5) then
     world:after(random:between(0, seconds), queue.lose_leader, queue, random:between(0, 1))
     world:after(seconds + random:between(0, 30), queue.lose_leader, queue, random:between(0, 1))
-  elseif crowd.options.is_doubled then
+  elseif options.is_doubled then
     world:after(random:between(0, seconds), queue.hasten, queue)
   end
+end
+
+function troubles.partition(crowd)
+  local queue = crowd.broker.queues[QUEUE]
+  if queue and not is_any_cut(queue) then cut(crowd, queue, pick_node(crowd, queue)) end
+end
+
+-- The next node whose client proves something is cut off in the moment of the queue's answer.
+troubles["partition in time"] = function (crowd) crowd.kind.is_aimed = true end
+
+function QuorumMutex:delivered(queue, consumer, message)
+  local own = message.own
+  if not self.is_aimed or not own or own.acquired == 0 or is_any_cut(queue) then return end
+  if (own.acquired - own.failures) % 3 == 2 then return end
+  self.is_aimed = false
+  cut(self.crowd, queue, consumer.channel.connection.node)
 end
 
 -- The queue's member on a node lags.
