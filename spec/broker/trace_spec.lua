@@ -47,8 +47,8 @@ operated_it("a trace of two processes has a lost race, a hand-over and a lost lo
   local text, known = process.contents(path), { QUEUE = queue, NAME = name }
   local at = lost_race(text)
   for _, shown in ipairs{
-    'one/%d+ op %d+ claims without a search\n', 'one/%d+ holder 1 > queue.declare queue="QUEUE" exclusive=1\n',
-    'one/%d+ holder 1 < channel.close reply_code=40%d reply_text="', 'one/%d+ "QUEUE" is not ours: contended: %u',
+    'one/%d+ op %d+ claims without a search\n', 'one/%d+ holder %d+ > queue.declare queue="QUEUE" exclusive=1\n',
+    'one/%d+ holder %d+ < channel.close reply_code=40%d reply_text="', 'one/%d+ "QUEUE" is not ours: contended: %u',
     'one/%d+ op %d+ has lost the race for "QUEUE"\n', 'one/%d+ op %d+ busy: ', 'two/%d+ op %d+ begins: "NAME"\n',
     'two/%d+ op %d+ finds nothing free: 1 of 1 are held', 'two/%d+ op %d+ acquire.c:waiting\n',
     'one/%d+ "QUEUE" is being released\n', 'two/%d+ holder %d+ < header type="amqplocks.token"',
