@@ -508,10 +508,10 @@ al_op *al_mutex_forget_fence(al_session *session, const char *name);
 al_fast_mutex *al_fast_mutex_new(al_session *session, const char *name);
 void al_fast_mutex_drop(al_fast_mutex *mutex);
 
-/* The same with a quorum queue: a fast mutex that stays exclusive when the cluster is partitioned, or a node fails. It
- * needs RabbitMQ 4.3. The queue stays for ever. Waiters have no priority. While it is held, the queue is asked each
- * 2.5 seconds, and the lock is lost when it has not answered for 14.5 seconds. All clients of a name must use quorum
- * queues, or none: others fail with AL_CONFLICT. */
+/* The same with a quorum queue: a fast mutex that stays exclusive when the cluster is partitioned, or a node fails.
+ * It needs RabbitMQ 4.3 (AL_CONFLICT before). The queue stays for ever. Waiters have no priority. While it is held,
+ * the queue is asked each 2.5 seconds, and the lock is lost when it has not answered for 14.5 seconds. All clients of
+ * a name must use quorum queues, or none: others fail with AL_CONFLICT. */
 al_fast_mutex *al_quorum_mutex_new(al_session *session, const char *name);
 
 /* Waiters are served by priority, and then in the order of their arrival, so `fair` has no effect. `options` NULL: as

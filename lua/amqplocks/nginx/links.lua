@@ -7,8 +7,10 @@ local links = {}
 local PAUSE = 1 -- seconds between two looks
 local ROLES = { "holder", "prober", "quorum" }
 
+local function zeros() return { holder = 0, prober = 0, quorum = 0 } end
+
 local sessions = {} -- session -> how many connections of each role were counted
-local opened = { holder = 0, prober = 0, quorum = 0 } -- by this worker so far
+local opened = zeros() -- by this worker so far
 
 local function count_opened(counted, stats)
   for _, role in ipairs(ROLES) do
@@ -18,7 +20,7 @@ local function count_opened(counted, stats)
 end
 
 --- Adds a session.
-function links.add(session) sessions[session] = { holder = 0, prober = 0, quorum = 0 } end
+function links.add(session) sessions[session] = zeros() end
 
 --- Aborts a session, which is not counted any more.
 function links.abort(session)
@@ -32,7 +34,7 @@ end
 -- are to a broker that has an alarm, and the longest time in seconds since a holder of locks has heard its broker.
 function links.look()
   local seen = {
-    worker = tostring(ngx.worker.id()), up = { holder = 0, prober = 0, quorum = 0 }, opened = opened, blocked = 0,
+    worker = tostring(ngx.worker.id()), up = zeros(), opened = opened, blocked = 0,
     silence = 0,
   }
   for session, counted in pairs(sessions) do

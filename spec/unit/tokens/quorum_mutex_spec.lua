@@ -228,19 +228,23 @@ describe("a quorum mutex", function ()
   it("whose queue serves its waiter no more, though a token lies ready, is asked for anew", function ()
     local op, taker = asks(600, nil, 1)
     settles(taker)
-    local function look()
-      repeat peer:pass(1) until peer.quorum:next() ~= "basic.qos" or not peer.quorum:expect "basic.qos"
-      return peer.quorum:next()
+    local deadline = peer.now + 600
+    local function goes_on() -- waits for a frame that is no pulse
+      repeat
+        peer:pass(1)
+        assert.is_true(peer.now < deadline)
+        if peer.quorum:next() == "basic.qos" then peer.quorum:expect "basic.qos" end
+      until peer.quorum:next() ~= "nothing"
     end
     repeat
-      while look() == "nothing" do end
+      goes_on()
       if peer.quorum:next() == "channel.open" then peer.quorum:opened() end
       local channel = peer.quorum:expect("queue.declare", { queue = QUEUE, passive = true }).channel
       peer.quorum:send{ channel = channel, method = "queue.declare-ok", queue = QUEUE, message_count = 1,
         consumer_count = 0 }
     until peer.quorum:next() == "channel.close"
     peer.quorum:closes(taker.channel)
-    while look() == "nothing" do end
+    goes_on()
     peer.quorum:expect("queue.declare", { queue = QUEUE, passive = true })
     assert.is_false(op:done())
   end)

@@ -18,9 +18,6 @@
 #define HAS_TIMEOUT 31200
 #define CLASSIC_HAS_NONE 40300
 
-/* In milliseconds. The broker makes a timer of it, for which 2^53 would be too much. */
-#define TEN_YEARS INT64_C(315360000000)
-
 #define ARGUMENTS_MOST 8
 
 /* A declare that is being built. Its arguments are the queue type, and then the others in the order they are
@@ -109,7 +106,7 @@ void al_declare_permits(al_channel *channel, const char *queue, bool is_quorum) 
   shape permits = of_tokens(channel, queue, is_quorum);
   int version = channel->link->version;
   if (version >= HAS_TIMEOUT && (is_quorum || version < CLASSIC_HAS_NONE))
-    add(&permits, al_field_number("x-consumer-timeout", TEN_YEARS));
+    add(&permits, al_field_number("x-consumer-timeout", AL_TEN_YEARS));
   send(channel, &permits);
 }
 
@@ -137,7 +134,7 @@ void al_declare_fast_mutex(al_channel *channel, const char *queue, bool is_answe
 void al_declare_quorum_mutex(al_channel *channel, const char *queue) {
   shape mutex = of_tokens(channel, queue, true);
   keep_one_for_one(&mutex);
-  add(&mutex, al_field_number("x-consumer-timeout", TEN_YEARS));
+  add(&mutex, al_field_number("x-consumer-timeout", AL_TEN_YEARS));
   add(&mutex, al_field_number("x-consumer-disconnected-timeout", AL_MUTEX_DISCONNECTED_TIMEOUT));
   send(channel, &mutex);
 }

@@ -46,6 +46,9 @@ void al_declare_marks(al_channel *channel, const char *queue, bool is_quorum);
  * if it refuses, and need not ask the queue. */
 void al_declare_fast_mutex(al_channel *channel, const char *queue, bool is_answered);
 
+/* A consumer timeout, in milliseconds. The broker makes a timer of it, for which 2^53 would be too much. */
+#define AL_TEN_YEARS INT64_C(315360000000)
+
 /* The broker's version from which on a quorum queue may be told how soon it takes back the messages of a consumer whose
  * node is unreachable, and how soon the queue of a quorum mutex does so, in milliseconds. */
 #define AL_HAS_DISCONNECTED_TIMEOUT 40300

@@ -17,9 +17,6 @@
 #include "core/session/session.h"
 #include "core/wire/link.h"
 
-/* Milliseconds: ten years. Some brokers cannot handle a much larger number. */
-#define KEEP_MOST (INT64_C(10) * 365 * 86400 * 1000)
-
 /* ---- what the broker says --------------------------------------------------------------------------------------- */
 
 static void lose(al_permit *permit, const char *why) {
@@ -148,7 +145,7 @@ static void prepare(const al_consumer *consumer) {
 static int arguments(const al_consumer *consumer, amqp_table_entry_t *entries) {
   const al_permit *permit = consumer->owner;
   int count = 0;
-  if (is_of(permit, AL_FROM_QUORUM)) entries[count++] = al_field_number("x-consumer-timeout", KEEP_MOST);
+  if (is_of(permit, AL_FROM_QUORUM)) entries[count++] = al_field_number("x-consumer-timeout", AL_TEN_YEARS);
   return count;
 }
 
@@ -160,7 +157,7 @@ static void decide(al_permit *permit) {
   al_consumer_ask(&permit->consumer);
 }
 
-static void check_lost(al_permit *permit, const char *why) {
+static void give_up(al_permit *permit, const char *why) {
   al_claim_lose(&permit->claim, why);
   al_consumer_cancel(&permit->consumer);
   al_claim_enter(&permit->claim, AL_CLAIM_GONE);
@@ -186,7 +183,7 @@ static void see(al_permit *permit, const amqp_queue_declare_ok_t *found) {
   permit->was_deserted = found->message_count == 0 && is_odd;
   if (!is_idle || permit->idle_since == 0) permit->idle_since = is_idle ? now : 0;
   if (is_idle && now >= permit->idle_since + (is_odd ? PASSED_OVER : PERHAPS_PASSED_OVER))
-    check_lost(permit, "the queue serves this consumer no more");
+    give_up(permit, "the queue serves this consumer no more");
 }
 
 static void checked(al_permit *permit, const amqp_queue_declare_ok_t *found) {
@@ -196,7 +193,7 @@ static void checked(al_permit *permit, const amqp_queue_declare_ok_t *found) {
   } else if (is_proved(permit)) {
     see(permit, found);
   } else if (has_forgotten(permit, found)) {
-    check_lost(permit, "its queue was made anew");
+    give_up(permit, "its queue was made anew");
   } else {
     permit->claim.confirmed++;
   }
@@ -209,7 +206,7 @@ static void check_refused(al_permit *permit, const al_event *event) {
   permit->cannot_ask = event->reply_code == AMQP_ACCESS_REFUSED;
   if (permit->is_deciding) decide(permit);
   if (event->reply_code != AMQP_NOT_FOUND || permit->claim.state != AL_CLAIM_HELD) return;
-  check_lost(permit, event->text);
+  give_up(permit, event->text);
 }
 
 static void check_answered(al_claim *claim, const al_event *event) {
@@ -219,20 +216,23 @@ static void check_answered(al_claim *claim, const al_event *event) {
     checked((al_permit *)claim, event->decoded);
 }
 
+/* permit_sweep() then does the rest, which may be to send something. */
+static void sweep_soon(al_session *session) {
+  session->needs_cleanup = true;
+  session->cleanup_due = 0;
+}
+
 static bool permit_confirm(al_claim *claim) {
   al_permit *permit = (al_permit *)claim;
   if (!is_proved(permit)) return al_check_ask(&permit->check);
-  claim->session->needs_cleanup = true; /* permit_sweep() sends it */
-  claim->session->cleanup_due = 0;
+  sweep_soon(claim->session);
   return true;
 }
 
 /* ---- proofs of a quorum mutex ------------------------------------------------------------------------------------ */
 
 static void disprove(al_permit *permit, const char *why) {
-  al_claim_lose(&permit->claim, why);
-  al_consumer_cancel(&permit->consumer);
-  al_claim_enter(&permit->claim, AL_CLAIM_GONE);
+  give_up(permit, why);
   al_claim_notify(&permit->claim);
 }
 
@@ -279,8 +279,7 @@ static void permit_release(al_claim *claim) {
   bool proves = is_proved(permit) && claim->state == AL_CLAIM_HELD && !al_proof_is_settled(proof, now);
   if (claim->lingers) claim->certain_until = now + LINGERS_MOST;
   if (claim->lingers || proves) {
-    claim->session->needs_cleanup = true; /* permit_sweep() goes on */
-    claim->session->cleanup_due = 0;
+    sweep_soon(claim->session);
     al_claim_enter(claim, AL_CLAIM_RELEASING);
     return;
   }
@@ -311,11 +310,10 @@ static const al_move moves[] = {
 
 /* ---- hazards ------------------------------------------------------------------------------------------------------ */
 
-static void permit_free(al_claim *claim);
-
+/* Only permits are on the link of quorum queues. */
 static bool is_exposed(const al_claim *claim) {
   const al_permit *permit = (const al_permit *)claim;
-  return claim->kind->free == permit_free && is_proved(permit) && claim->state == AL_CLAIM_HELD &&
+  return claim->link == &claim->session->quorum && is_proved(permit) && claim->state == AL_CLAIM_HELD &&
          !al_proof_is_shielded(&permit->proof);
 }
 
@@ -324,7 +322,7 @@ bool al_permits_shield(al_session *session, bool *is_hazard) {
   *is_hazard = true;
   bool is_safe = true;
   for (const al_claim *claim = session->claims; claim; claim = claim->next) is_safe &= !is_exposed(claim);
-  if (!is_safe) session->cleanup_due = 0; /* permit_sweep() shields them */
+  if (!is_safe) sweep_soon(session);
   return is_safe;
 }
 
@@ -361,8 +359,7 @@ al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source
   permit->source = source;
   permit->counts_first = counts_first;
   permit->proof.new_until = new_until;
-  permit->is_hazard = permit->claim.link == &session->quorum;
-  permit->claim.link->hazards += permit->is_hazard;
+  if (permit->claim.link == &session->quorum) al_permits_shield(session, &permit->is_hazard);
   al_consumer_init(&permit->consumer, is_proved(permit) ? &proved_kind : &permit_kind, session,
                    permit->claim.link, permit, permit->claim.queue, is_proved(permit) ? 0 : priority);
   if (!al_consumer_subscribe(&permit->consumer)) {

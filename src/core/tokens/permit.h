@@ -91,13 +91,13 @@ bool al_permit_is_proving(const al_permit *permit);
 /* The same, and another client may hold the mutex, which does not know that it has lost the token. */
 bool al_permit_is_doubted(const al_permit *permit);
 
-/* While al_permit_waits(): asks whether a permit lies ready; see al_consumer_ask(). A quorum queue sends
- * consume-ok before it has delivered its ready messages. With `checks_first`, a passive declare goes to the queue
- * before: the queue nearly always answers it after those deliveries. The answer also tells whether a fast mutex is deserted. */
+/* While al_permit_waits(): asks whether a permit lies ready; see al_consumer_ask(). A quorum queue sends consume-ok
+ * before it has delivered its ready messages. With `checks_first`, a passive declare goes to the queue before: the
+ * queue nearly always answers it after those deliveries. The answer also tells whether a fast mutex is deserted. */
 void al_permit_ask(al_permit *permit, bool checks_first);
 
-/* A waiter of a quorum mutex asks whether a token lies ready and nobody gets it. Then it loses its claim. Or no token
- * may be there that the broker could give to anybody: was_deserted. */
+/* A waiter of a quorum mutex asks how its queue does. If a token lies ready for long, the claim is lost: the queue does
+ * not serve this consumer. If there is no token that the queue could give to anybody, was_deserted becomes true. */
 void al_permit_look(al_permit *permit);
 
 /* The base and count of this delivery of a permit; 0: it has none. It has none if the message is not of this library,

@@ -10,14 +10,14 @@
  * queue moves it away from a client that it cannot reach, which may not know it.
  *
  *   0                    the token is new. There may have been another: as another number, unless the queue is new
- *   a multiple of three  the token came from a client that holds nothing: who gets it may hold the mutex at once
- *   another number       its last holder may not know that it is not. Who gets it waits for AL_PROOF_TAKEOVER first
+ *   a multiple of three  the token came from a client that holds nothing. The next client may hold the mutex at once
+ *   another number       its last holder may not know that it is not. The next client waits for AL_PROOF_TAKEOVER first
  *
  * A delivery alone proves nothing: a member of the queue that lags may deliver what another client has by now. So the
  * token is given back, and comes again, with counts that are exactly one step further: then the queue has done this
  * after it was asked, and nobody else had the token meanwhile. The first time it is given back by a reject, which
  * leaves `silent` as it is; or, after a wait, by nacks until `silent` is a multiple of three. A holder gives it back
- * three times, from time to time, by nacks: whoever gets the token in its stead finds another number. Two would not do:
+ * three times, from time to time, by nacks: a client that gets the token instead finds another number. Two would not do:
  * where a holder's nacks arrive and the deliveries to it do not, it has nacked once, and the queue that moves the token
  * away adds one.
  *
@@ -57,11 +57,11 @@ bool al_proof_is_other(const al_proof *proof, const al_content *content);
 /* False, too, when the token was given back and did not come for so long that it may have gone elsewhere. */
 bool al_proof_has_token(const al_proof *proof, int64_t now);
 
-/* Returns in which way the token is to be given back now. `shields`: a holder stays one step behind a
- * multiple of three, so that the end of its channel lets the next client wait: it may learn late of it. */
+/* Returns in which way the token is to be given back now. `shields`: a holder keeps `silent` one
+ * more than a multiple of three, so that the end of its channel lets the next client wait: it may learn late of it. */
 al_proof_act al_proof_next(const al_proof *proof, int64_t now, bool shields);
 
-/* True if whoever gets the token next waits. */
+/* True if the next client that gets the token will wait. */
 bool al_proof_is_shielded(const al_proof *proof);
 
 /* It is given back so. */

@@ -406,14 +406,14 @@ static void looking(al_op *op) {
 /* True if the queue of a quorum mutex is known, or need not be. */
 static bool is_known(taking *self) {
   al_op *op = &self->op;
-  const al_link *link = link_of(self);
+  al_link *link = link_of(self);
   if (self->from->source != AL_FROM_QUORUM_MUTEX) return true;
   if (link->version < AL_HAS_DISCONNECTED_TIMEOUT) {
     al_op_fail(op, AL_CONFLICT, "a mutex of quorum queues needs RabbitMQ 4.3 or later, and this is %d.%d",
                link->version / 10000, link->version / 100 % 100);
   } else if (!self->from->is_known) {
     al_op_enter(op, looking);
-    al_inspect_begin(&self->inspect, op, link_of(self), self->from->queue);
+    al_inspect_begin(&self->inspect, op, link, self->from->queue);
   }
   return self->from->is_known && !op->done;
 }

@@ -19,7 +19,10 @@
  * the plain mutex of this name is held (seeking_rival), and puts a token into the queue (ringing). The token comes back
  * if the prober's node has not heard of a new queue; then the acquire puts it there a moment later. An acquire that may
  * wait goes on with another prober if it loses one. A client that waits puts another token there whenever `poll` has
- * passed: the token may have been purged. The queue keeps at most one that is ready. */
+ * passed: the token may have been purged. The queue keeps at most one that is ready.
+ *
+ * An acquire of a quorum mutex begins with the question whether there is a queue (looking). Its claim is HELD when the
+ * mutex is proved. A waiter asks how the queue does (al_permit_look()), and seldom puts a token there. */
 #ifndef AL_CORE_TOKENS_TAKING_H
 #define AL_CORE_TOKENS_TAKING_H
 

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Stories about a mutex of quorum queues: its holder has proved lately that the queue knows it. Who the queue's active
--- consumer is decides nothing: the rule is that held() never tells two clients at one time that they hold it.
+--- Stories about a mutex of quorum queues: its holder has proved lately that the queue knows it. The queue's active
+-- consumer decides nothing: the rule is that held() never tells two clients at one time that they hold it.
 local Kind = require "spec.support.model.kind"
 
 local NAME, QUEUE = "db", "db-fastmutex"
