@@ -738,8 +738,8 @@ typedef struct al_permits {
  * al_op_count() is then the number of permits.
  *
  * All fail with AL_TIMEOUT (another administrator is at work, or the action took too long), AL_SQUATTED (a queue with
- * one of the names is another connection's own), AL_CONFLICT (the queue of permits was made by other software, so
- * that the permits are not counted; or more permits are free than there should be), AL_UNAVAILABLE (a queue's node is
+ * one of the names is another connection's own), AL_CONFLICT (the permits are not counted: other software made their
+ * queue, or their count is lost or does not answer; or more permits are free than there should be), AL_UNAVAILABLE (a queue's node is
  * down, or the queue refuses messages), AL_REFUSED, AL_UNREACHABLE, AL_LOST (the mutex, or permits that were
  * collected), AL_LIMIT, AL_CLOSED. Those that make permits also fail with AL_BLOCKED (a memory or disk alarm). They
  * have then changed nothing, unless the alarm began during the action.

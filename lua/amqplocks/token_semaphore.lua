@@ -114,7 +114,7 @@ function TokenSemaphore:resize(permits, opts) return administer(self, "resize", 
 -- administrator at work, or lost.
 ---@param opts? amqplocks.TokenAdminOptions
 ---@return integer|nil count, (integer|string)? free_or_message, (integer|amqplocks.Code)? held_or_code 0 if there is no
----  semaphore; "conflict" (made by other software: its permits are not counted), …
+---  semaphore; "conflict" (permits without a count: made by other software, or the count is lost or silent), …
 function TokenSemaphore:slots(opts) return administer(self, "slots", opts) end
 
 --- Restores the number of permits. It takes all free permits and throws away the surplus: those beyond the number, and

@@ -3,6 +3,7 @@
 
 -- Administering a token semaphore, seen through a connection without this library. Faults are in
 -- token_admin_bad_days_spec.
+local broker = require "spec.support.broker"
 local scene = require "spec.broker.token_scene"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
@@ -125,6 +126,20 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
       assert.equal(1, tokens:remove(599))
       stands(1)
     end)
+
+    if queue_type == "quorum" then
+      broker.operated_it(it, pending)("adds nothing while queues are silent, which say that they are empty", function ()
+        local locks, other = {}, stage.connect(nil, { timeout = 2 })
+        assert.equal(3, tokens:create(3))
+        for i = 1, 3 do locks[i] = stage.take(tokens) end
+        for _, queue in ipairs{ scene.permits(name), scene.marks(name) } do broker.suite:suspend_queue(queue) end
+        assert.is_nil((other:token_semaphore(name, { queue_type = "quorum" }):resize(3, { timeout = 10 })))
+        for _, queue in ipairs{ scene.permits(name), scene.marks(name) } do broker.suite:resume_queue(queue) end
+        until_slots(3, 0, 3)
+        for i = 1, 3 do locks[i]:release() end
+        until_slots(3, 3, 0)
+      end)
+    end
 
     it("destroys: both queues are gone, holders know, those who wait find none", function ()
       assert.equal(1, tokens:create(1))

@@ -141,6 +141,26 @@ describe("an administrator of permits", function ()
     assert.is_truthy(news(peer):find('"images" lacks 2 of 3 permits', 1, true))
   end)
 
+  -- RabbitMQ says of a quorum queue that does not answer that it is empty and not consumed.
+  it("resizing asks a silent count again, for the session's timeout; then it waits until nobody can hold",
+    function ()
+      local silent = { permits = 0, marks = 0 }
+      local peer, op, mutex = begins("resize", 3, {}, silent)
+      peer:pass(0.3)
+      scene.looks(peer, { permits = 0, marks = 3, consumers = 3 })
+      gives(peer, op, mutex, 3)
+      op = begin(peer, "resize", 3, {}, silent)
+      for _, seconds in ipairs{ 4, 1 } do
+        peer:pass(seconds)
+        scene.looks(peer, silent)
+      end
+      scene.tries(peer)
+      local permits = scene.collects(peer, PERMITS, 65535):consumes()
+      permits:looks(0, -1)
+      assert.equal(0, permits:keeps_looking(2, 0, -1))
+      op:drop()
+    end)
+
   it("destroying waits for all there are, if some are lost and nobody else consumes", function ()
     local peer, op, mutex, permits = collects(65535, "destroy", nil, { wait = 60 },
       { permits = 1, marks = 2, consumers = 1 })

@@ -68,12 +68,9 @@ describe("the plan of a token semaphore", function ()
       words = 'token semaphore "images" has 2 permits already; resize(3) changes that' },
     { "is to add permits, and as many marks", semaphore(1, 2), "add", 3, way = "adds", count = 2, target = 5, marks = 3,
       permits = 3 },
-    { "is to add permits where there are none", semaphore(0, 0), "add", 3, way = "adds", target = 3, marks = 3,
-      permits = 3 },
     { "is to take permits", semaphore(1, 5), "remove", 2, way = "takes", count = 5, target = 3, takes = 2 },
     { "is to empty it", semaphore(1, 5), "remove", 5, way = "empties", count = 5, takes = 5 },
     { "is to empty it, if there are fewer", semaphore(1, 5), "remove", 6, way = "empties", count = 5, takes = 5 },
-    { "is to empty it, if there are none", semaphore(0, 0), "remove", 1, way = "empties" },
     { "is to add permits", semaphore(1, 2), "resize", 5, way = "adds", count = 2, target = 5, marks = 3, permits = 3 },
     { "is to leave it", semaphore(1, 2), "resize", 2, way = "leaves", count = 2, target = 2 },
     { "is to take permits", semaphore(1, 5), "resize", 2, way = "takes", count = 5, target = 2, takes = 3 },
@@ -106,9 +103,11 @@ describe("the plan of a token semaphore with as many free permits as marks", fun
   }
 end)
 
-describe("the plan for a queue that other software made", function ()
-  local words = 'queue "images.semaphore" was made by other software'
+describe("the plan for permits without marks", function ()
+  local words = 'queue "images.semaphore" has no count of its permits'
   run{
+    { "is to adopt it", semaphore(0, 0), "resize", 3, way = "adopts", target = 3, marks = 3, permits = 3 },
+    { "is none", semaphore(7, 0), "add", 1, code = "conflict", words = words },
     { "is to adopt it", foreign(7), "resize", 3, way = "adopts", target = 3, marks = 3, permits = 3 },
     { "is to adopt it for nothing, which deletes it", foreign(7), "resize", 0, way = "adopts" },
     { "is to delete it", foreign(7), "destroy", nil, way = "deletes" },

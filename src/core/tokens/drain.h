@@ -84,6 +84,10 @@ bool al_drain_poll_look(al_drain *drain);
 /* Checks again after a backoff, at `until` at the latest, or as soon as a message arrives. */
 void al_drain_rest(al_drain *drain, int64_t until);
 
+/* True if the last check saw no ready message, but saw the drain: RabbitMQ says of a quorum queue that does not answer
+ * within 0.25 s that it has no messages and no consumers. */
+bool al_drain_is_bare(const al_drain *drain);
+
 /* True if the last check saw no ready message and no other consumer. Then each other client has given back its
  * message; but the check may have missed a client that was giving back its message at that moment. */
 bool al_drain_is_sole(const al_drain *drain);

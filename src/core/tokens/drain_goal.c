@@ -26,7 +26,7 @@ void al_drain_goal_go_on(al_drain_goal *drain_goal, const char *queue, int64_t w
 /* Called when the result of a check is here. */
 static bool has_enough(const al_drain_goal *drain_goal) {
   const al_drain *drain = &drain_goal->drain;
-  bool is_bare = drain->ready == 0;
+  bool is_bare = al_drain_is_bare(drain);
   switch (drain_goal->goal) {
     case AL_DRAIN_GOAL_ALL:
       return al_drain_is_sole(drain) ||

@@ -97,19 +97,11 @@ static void note_what_is_missing(const al_token_work *work) {
         work->name, work->plan.count - permits->ready, work->plan.count);
 }
 
-static void look(al_op *op);
-
-static void looking_again_later(al_op *op) {
-  al_token_work *work = (al_token_work *)op;
-  if (al_admin_mutex_held(&work->mutex) && al_op_is_woken(op)) look(op);
-}
-
 static void reading(al_op *op) {
   al_token_work *work = (al_token_work *)op;
   if (!al_admin_mutex_held(&work->mutex) || !al_token_queues_poll(&work->queues)) return;
   if (!has_all_marks(work)) {
-    op->wake = op->session->now + al_backoff_next(&work->wait, &op->session->random);
-    al_op_enter(op, looking_again_later);
+    al_token_queues_again(&work->queues);
     return;
   }
   work->verdict = al_token_plan_make(&work->plan, &work->queues, work->name, work->words);
@@ -121,17 +113,12 @@ static void reading(al_op *op) {
   al_token_work_begin(work);
 }
 
-static void look(al_op *op) {
-  al_token_work *work = (al_token_work *)op;
-  al_op_enter(op, reading);
-  al_token_queues_begin(&work->queues, op, work->name);
-}
-
 static void taking_mutex(al_op *op) {
   al_token_work *work = (al_token_work *)op;
   if (!al_admin_mutex_poll_taken(&work->mutex)) return;
   al_admin_mutex_listen(&work->mutex, al_token_work_event);
-  look(op);
+  al_op_enter(op, reading);
+  al_token_queues_begin(&work->queues, op, work->name);
 }
 
 static void wanting_links(al_op *op) {
@@ -159,7 +146,6 @@ static al_op *token_admin_begin(al_session *session, al_action action, const cha
   work->plan =
       (al_token_plan){.action = action, .amount = amount, .waits = work->options.wait > 0, .target = -1};
   work->allowed = work->options.timeout;
-  work->wait = AL_BACKOFF_ADMIN;
   work->op.stop = token_admin_stop;
   work->op.free = token_admin_free;
   work->op.timeout_text = explain;

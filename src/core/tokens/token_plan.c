@@ -4,10 +4,6 @@
 
 #include <stdio.h>
 
-static bool is_foreign(const al_token_queues *queues) {
-  return queues->permits.exists && !queues->marks.exists;
-}
-
 /* These actions compute with the count, so the count must be right. */
 static bool alters(const al_token_plan *plan) {
   return plan->action == AL_ADD || plan->action == AL_REMOVE || plan->action == AL_RESIZE;
@@ -16,16 +12,17 @@ static bool alters(const al_token_plan *plan) {
 static al_code judge_what_is_there(const al_token_plan *plan, const al_token_queues *queues, const char *name,
                                    char words[AL_MESSAGE_SIZE]) {
   const al_inspect *permits = &queues->permits, *marks = &queues->marks;
+  bool is_foreign = al_token_queues_are_foreign(queues);
   bool destroys = plan->action == AL_DESTROY;
   if (!permits->exists && !al_action_makes(plan->action) && !(destroys && marks->exists)) {
     snprintf(words, AL_MESSAGE_SIZE, "there is no token semaphore \"%s\"", name);
     return AL_NOT_FOUND;
   }
-  if (is_foreign(queues) && plan->action != AL_RESIZE && !destroys) {
+  if (is_foreign && plan->action != AL_RESIZE && !destroys) {
     snprintf(words, AL_MESSAGE_SIZE, AL_TOKEN_QUEUES_FOREIGN, permits->queue);
     return AL_CONFLICT;
   }
-  if (permits->exists && marks->exists && alters(plan) && permits->ready > plan->count) {
+  if (permits->exists && !is_foreign && alters(plan) && permits->ready > plan->count) {
     snprintf(words, AL_MESSAGE_SIZE,
              "\"%s\" has %d free permits, more than the %d that it should have: repair() removes the "
              "surplus",
@@ -54,7 +51,7 @@ static al_token_way way(const al_token_plan *plan, const al_token_queues *queues
   if (plan->action == AL_DESTROY)
     return plan->waits && queues->permits.exists ? AL_TOKEN_EMPTIES : AL_TOKEN_DELETES;
   if (plan->action == AL_REPAIR) return AL_TOKEN_MENDS;
-  if (is_foreign(queues)) return AL_TOKEN_ADOPTS;
+  if (al_token_queues_are_foreign(queues)) return AL_TOKEN_ADOPTS;
   if (!queues->permits.exists) return plan->target > 0 ? AL_TOKEN_MAKES : AL_TOKEN_DELETES;
   if (plan->target == 0) return AL_TOKEN_EMPTIES;
   if (plan->target == plan->count) return AL_TOKEN_LEAVES;
@@ -63,8 +60,7 @@ static al_token_way way(const al_token_plan *plan, const al_token_queues *queues
 
 al_code al_token_plan_make(al_token_plan *plan, const al_token_queues *queues, const char *name,
                            char words[AL_MESSAGE_SIZE]) {
-  bool has_permits = queues->permits.exists;
-  plan->count = has_permits && queues->marks.exists ? queues->marks.ready : 0;
+  plan->count = al_token_queues_count(queues);
   plan->target = al_action_target(plan->action, plan->amount, plan->count, plan->count);
   al_code code = judge(plan, queues, name, words);
   if (code != AL_OK) return code;

@@ -18,7 +18,7 @@ typedef enum al_token_way {
   AL_TOKEN_EMPTIES, /* drains all permits, then deletes the queues */
   AL_TOKEN_DELETES, /* deletes the queues at once, also if permits are held */
   AL_TOKEN_MENDS,   /* makes the permits as many as the marks */
-  AL_TOKEN_ADOPTS   /* takes over a queue that other software declared; deletes it if the target is 0 */
+  AL_TOKEN_ADOPTS   /* takes over permits that have no marks; deletes their queue if the target is 0 */
 } al_token_way;
 
 typedef struct al_token_plan {

@@ -9,21 +9,55 @@
 #include "core/session/session.h"
 #include "core/session/turn.h"
 
+static void inspect(al_token_queues *queues) {
+  al_op *op = queues->op;
+  char name[AL_NAME_SIZE];
+  queues->rests = false;
+  snprintf(name, sizeof name, "%s", queues->permits.queue);
+  al_inspect_begin(&queues->permits, op, &op->session->holder, name);
+  snprintf(name, sizeof name, "%s", queues->marks.queue);
+  if (!op->done) al_inspect_begin(&queues->marks, op, &op->session->holder, name);
+}
+
 void al_token_queues_begin(al_token_queues *queues, al_op *op, const char *name) {
-  char permits[AL_NAME_SIZE], marks[AL_NAME_SIZE];
-  queues->op = op;
-  al_name(permits, AL_SUFFIX_PERMITS, name);
-  al_name(marks, AL_SUFFIX_MARKS, permits);
-  al_inspect_begin(&queues->permits, op, &op->session->holder, permits);
-  if (!op->done) al_inspect_begin(&queues->marks, op, &op->session->holder, marks);
+  *queues = (al_token_queues){
+      .op = op,
+      .wait = AL_BACKOFF_ADMIN,
+      .silent_until = al_deadline_after(op->session->now, op->session->settings.timeout),
+  };
+  al_name(queues->permits.queue, AL_SUFFIX_PERMITS, name);
+  al_name(queues->marks.queue, AL_SUFFIX_MARKS, queues->permits.queue);
+  inspect(queues);
+}
+
+void al_token_queues_again(al_token_queues *queues) {
+  al_session *session = queues->op->session;
+  queues->rests = true;
+  queues->op->wake = session->now + al_backoff_next(&queues->wait, &session->random);
+}
+
+int al_token_queues_count(const al_token_queues *queues) {
+  return queues->permits.exists && queues->marks.exists ? queues->marks.ready : 0;
+}
+
+bool al_token_queues_are_foreign(const al_token_queues *queues) {
+  return queues->permits.exists && al_token_queues_count(queues) == 0;
 }
 
 bool al_token_queues_poll(al_token_queues *queues) {
-  if (!al_inspect_poll(&queues->permits) || !al_inspect_poll(&queues->marks)) return false;
+  al_op *op = queues->op;
+  if (queues->rests && al_op_is_woken(op)) inspect(queues);
+  if (queues->rests || !al_inspect_poll(&queues->permits) || !al_inspect_poll(&queues->marks)) return false;
   const al_inspect *down = queues->permits.is_down ? &queues->permits : &queues->marks;
-  al_op_answered(queues->op);
-  if (down->is_down) al_op_fail(queues->op, AL_UNAVAILABLE, "queue \"%s\": its node is down", down->queue);
-  return !queues->op->done;
+  al_op_answered(op);
+  if (down->is_down) {
+    al_op_fail(op, AL_UNAVAILABLE, "queue \"%s\": its node is down", down->queue);
+    return false;
+  }
+  bool may_be_silent = al_token_queues_are_foreign(queues) && queues->marks.exists;
+  if (!may_be_silent || op->session->now >= queues->silent_until) return true;
+  al_token_queues_again(queues);
+  return false;
 }
 
 void al_token_queues_cancel(al_token_queues *queues) {
@@ -43,16 +77,13 @@ static void slots_stop(al_op *op) { al_token_queues_cancel(&((slots_op *)op)->qu
 
 static void reading(al_op *op) {
   al_token_queues *queues = &((slots_op *)op)->queues;
-  const al_inspect *permits = &queues->permits, *marks = &queues->marks;
   if (!al_token_queues_poll(queues)) return;
-  if (permits->exists && !marks->exists) {
-    al_op_fail(op, AL_CONFLICT, AL_TOKEN_QUEUES_FOREIGN, permits->queue);
+  if (al_token_queues_are_foreign(queues)) {
+    al_op_fail(op, AL_CONFLICT, AL_TOKEN_QUEUES_FOREIGN, queues->permits.queue);
     return;
   }
-  if (permits->exists) {
-    op->count = (size_t)marks->ready;
-    op->ready = (size_t)permits->ready;
-  }
+  op->count = (size_t)al_token_queues_count(queues);
+  if (queues->permits.exists) op->ready = (size_t)queues->permits.ready;
   al_op_finish(op);
 }
 

@@ -107,10 +107,10 @@ static void ask(al_token_work *work, const char *queue) {
   al_op_ask(&work->op);
 }
 
-/* AL_TOKEN_MAKES: there is no queue of permits yet, so there is no semaphore, whatever happens to the queue of
- * marks. */
+/* AL_TOKEN_MAKES: there is no queue of permits yet, so there is no semaphore. AL_TOKEN_ADOPTS: permits without marks are
+ * taken over again. */
 static void declare_marks(al_token_work *work) {
-  work->begun = work->plan.way == AL_TOKEN_MAKES ? AL_RESIZE_FINISHES : AL_REPAIR_AND_RESIZE_DO;
+  work->begun = AL_RESIZE_FINISHES;
   ask(work, work->queues.marks.queue);
   al_declare_marks(work->mutex.own->channel, work->asked, work->options.quorum);
 }
@@ -192,7 +192,7 @@ static void pass_barrier(al_token_work *work) {
 }
 
 static void publish_marks(al_token_work *work) {
-  if (work->begun == AL_NOTHING_BEGUN) work->begun = AL_REPAIR_AND_RESIZE_DO;
+  if (work->plan.way != AL_TOKEN_MAKES) work->begun = AL_REPAIR_AND_RESIZE_DO;
   publish(work, work->queues.marks.queue, AL_MESSAGE_MARK, work->plan.marks);
 }
 
@@ -277,9 +277,10 @@ static al_token_task *const mends[] = {collect_whole,   try_to_publish, pass_bar
 /* A permit may have been published again, and count from its first base. Each gets another base, and keeps its id. */
 static al_token_task *const mends_numbers[] = {collect_whole, try_to_publish,  pass_barrier, acknowledge,
                                                outstay,       publish_permits, leave};
-static al_token_task *const adopts[] = {try_to_publish, collect_foreign, acknowledge,     declare_marks,
-                                        pass_barrier,   publish_marks,   publish_permits, leave};
-static al_token_task *const clears[] = {collect_foreign, delete_permits, end_collecting, leave};
+static al_token_task *const adopts[] = {try_to_publish, collect_foreign, acknowledge,
+                                        delete_marks,   declare_marks,   pass_barrier,
+                                        publish_marks,  publish_permits, leave};
+static al_token_task *const clears[] = {collect_foreign, delete_permits, end_collecting, delete_marks, leave};
 
 static al_token_task *const *agenda(const al_token_work *work) {
   switch (work->plan.way) {

@@ -38,7 +38,6 @@ struct al_token_work {
 
   al_admin_mutex mutex;
   al_token_queues queues;
-  al_backoff wait; /* between inspections of the queues */
   al_barrier barrier;
   al_drain_goal drain_goal;
   al_fill fill;
