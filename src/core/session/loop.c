@@ -141,8 +141,17 @@ al_op *al_session_open(al_session *session) {
 
 static bool claims_are_gone(const al_session *session) {
   for (const al_claim *claim = session->claims; claim; claim = claim->next)
-    if (claim->state != AL_CLAIM_GONE && !claim->is_denied && !claim->lingers) return false;
+    if (claim->state != AL_CLAIM_GONE && !claim->is_denied) return false;
   return true;
+}
+
+/* A client that ends sooner would leave the next one to begin such a wait anew, for ever. */
+static int64_t lingers_until(const al_session *session) {
+  int64_t until = 0;
+  for (const al_claim *claim = session->claims; claim; claim = claim->next)
+    if (claim->lingers && claim->state != AL_CLAIM_GONE && claim->certain_until > until)
+      until = claim->certain_until;
+  return until;
 }
 
 static bool is_down(const al_link *link) {
@@ -166,11 +175,12 @@ static void close_link(al_link *link, int64_t deadline) {
 
 static void closing_claims(al_op *op) {
   al_session *session = op->session;
-  bool is_late = session->now >= op->reply_by - session->settings.timeout / 2;
-  if (!claims_are_gone(session) && !is_late) {
-    op->wake = op->reply_by - session->settings.timeout / 2;
+  int64_t timeout = session->settings.timeout, late_at = op->reply_by - timeout / 2;
+  if (!claims_are_gone(session) && session->now < late_at) {
+    op->wake = late_at;
     return;
   }
+  op->reply_by = al_earlier(op->reply_by, al_deadline_after(session->now, timeout));
   al_op_enter(op, closing_links);
   al_link *links[AL_LINKS];
   al_session_links(session, links);
@@ -196,6 +206,8 @@ al_op *al_session_close(al_session *session) {
   op->stop = closing_stop;
   op->watches_claims = true;
   al_op_ask(op);
+  int64_t lingers = lingers_until(session);
+  if (lingers > 0) op->reply_by = al_deadline_after(lingers, session->settings.timeout);
   if (session->closed) return al_op_start(op, closing_links, AL_NEVER);
   al_op_start(op, closing_claims, AL_NEVER);
   session->closed = true;
