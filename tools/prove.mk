@@ -22,6 +22,14 @@ prove-cluster: ## 3 nodes partitioned, frozen, killed: [SUITE=sid|host] [SECONDS
 prove-cluster: prepare $(if $(filter host,$(SUITE)),build)
 	@$(if $(filter host,$(SUITE)),$(WITH_ENV) tools/prove/three-nodes with $(RUN_LUA) tools/prove/cluster.lua,$(IN_ROOM))
 
+PORCUPINE := tools/prove/porcupine
+build/prove/porcupine: $(wildcard $(PORCUPINE)/*) | $(READY)
+	$(BUILDING)
+	$(Q)cd $(PORCUPINE) && CGO_ENABLED=0 go build -buildvcs=false -o $(CURDIR)/$@ .
+
+prove-porcupine: prepare build/prove/porcupine ## porcupine judges the histories of earlier runs: [HISTORIES=files]
+	@build/prove/porcupine $(or $(HISTORIES),$$(find build/prove -name '*.history' -o -name '*.naive' | sort))
+
 build/prove/million: tools/prove/million.c tools/fuzz/peer.c tools/fuzz/wire.c $(FUZZED) | $(READY)
 	$(BUILDING)
 	$(Q)$(CC) -O2 -g -std=c11 -Wall -Wextra -Wpedantic -D_GNU_SOURCE -Isrc -Itools/fuzz $$($(PKG_CONFIG) --cflags librabbitmq) \

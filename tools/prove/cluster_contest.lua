@@ -20,6 +20,7 @@
 local amqplocks = require "amqplocks"
 local client = require "spec.support.client"
 local cluster = require "tools.prove.three_nodes"
+local history = require "tools.prove.history"
 local kinds = require "tools.prove.cluster_kinds"
 local process = require "spec.support.process"
 local socket = require "socket"
@@ -38,26 +39,29 @@ end
 function contest.now() return clock.now() end
 
 local RUN = [[
-  local spec, act, cpath, url, kind, name, heartbeat, timeout, poll = spec, ...
+  local spec, act, cpath, url, kind, name, heartbeat, timeout, poll, path = spec, ...
   local rival = require "tools.prove.cluster_rival".new(spec, cpath, { url = url, kind = kind, name = name,
-    heartbeat = heartbeat, timeout = timeout, poll = poll })
+    heartbeat = heartbeat, timeout = timeout, poll = poll, path = path })
   return rival[act](rival)
 ]]
 
---- Starts a process that runs `act` of cluster_rival.lua. The remaining arguments are heartbeat, timeout and poll.
+--- Starts a process that runs `act` of cluster_rival.lua. The remaining arguments: heartbeat, timeout, poll and path.
 function contest.start(act, url, kind, name, ...)
   local one = process.start()
   one:begin(RUN, act, cpath, url, kind, name, ...)
   return one
 end
 
-local function read(text)
+--- Reads the report of a process.
+function contest.read(text)
   local said = { held = {}, verified = {}, none = {}, let = {}, over = 0 }
   for line in text:gmatch "[^\n]+" do
     local words = {}
     for word in line:gmatch "%S+" do table.insert(words, word) end
     if words[1] == "held" then
-      table.insert(said.held, { from = tonumber(words[2]), to = tonumber(words[3]), slot = words[4], why = words[5],
+      local last, from = said.held[#said.held], tonumber(words[2])
+      if last and last.from == from then table.remove(said.held) end -- it said so before, and was held on
+      table.insert(said.held, { from = from, to = tonumber(words[3]), slot = words[4], why = words[5],
         fence = tonumber(words[6]) })
     elseif words[1] == "none" then
       said.none[words[2]] = tonumber(words[3])
@@ -81,7 +85,7 @@ function contest.finish(all)
   local list = {}
   for _, one in ipairs(all) do one:begin "return true" end
   for i, one in ipairs(all) do
-    list[i] = read(one:finish(90))
+    list[i] = contest.read(one:finish(90))
     list[i].kind = one.kind
     one:kill()
   end
@@ -193,6 +197,19 @@ local function sum_up(said, struck, whole)
   return result
 end
 
+-- For a judge that is not ours. A lock that a rival took was asked for after its last one ended.
+function contest.write_history(name, said, is_naive)
+  local locks = {}
+  for i, one in ipairs(said) do
+    local asked = 0
+    for _, held in ipairs(one.held) do
+      table.insert(locks, { client = i, asked = asked, first = held.from * 1e6, last = held.to * 1e6 })
+      asked = held.to * 1e6
+    end
+  end
+  history.write(("%s/%s"):format(os.getenv "PROVE" or "build/prove", name), locks, is_naive)
+end
+
 local function take_everywhere(kind, name)
   local began = clock.now()
   for _, node in ipairs(cluster.nodes) do
@@ -271,7 +288,11 @@ function contest.run(about)
   socket.sleep(1) -- the news of a loss
   local whole = clock.now()
   socket.sleep(2)
-  for kind, all in pairs(crews) do results[kind] = sum_up(contest.finish(all), struck, whole) end
+  for kind, all in pairs(crews) do
+    local said = contest.finish(all)
+    results[kind] = sum_up(said, struck, whole)
+    if kinds.is_judged_twice(kind) then contest.write_history(names[kind], said, kinds.is_permit(kind)) end
+  end
   for kind, name in pairs(names) do
     local result = results[kind]
     result.fine, result.after, result.ghosts = contest.is_free(kind, name)

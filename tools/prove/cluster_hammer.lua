@@ -71,7 +71,8 @@ local function add(kind, name, seconds, acts, parts)
       local result = hammer.run{ urls = urls, seed = seed, seconds = seconds, every = 0.2, pools = pools,
         kinds = about.kinds,
         directory = ("%s/%s-%d"):format(os.getenv "PROVE" or "build/prove", kind, seed), during = schedule(acts(pools)),
-        at_once = parts and kind ~= "fast_mutex" and not cluster.has_khepri() }
+        at_once = parts and kind ~= "fast_mutex" and not cluster.has_khepri(),
+        may_overlap = parts and not kinds.is_exclusive(kind, true) }
       hammer.tell(result, function(...) say("  " .. ..., select(2, ...)) end)
       for _, text in ipairs(result.violations) do fail("%s", text) end
       cluster.until_whole()

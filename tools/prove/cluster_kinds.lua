@@ -54,6 +54,9 @@ function kinds.is_exclusive(kind, are_parted)
   return about.connected and not are_parted or about.exclusive and cluster.has_khepri() or false
 end
 
+--- A lock that each partition must leave exclusive, or one that is the bare recipe: a message that is not acknowledged.
+function kinds.is_judged_twice(kind) return kind == "quorum_mutex" or kinds.is_permit(kind) end
+
 function kinds.is_permit(kind) return ALL[kind].is_token == true end
 
 --- The kind that the rival on node i wants.

@@ -23,20 +23,27 @@ local rival = {}
 rival.__index = rival
 
 local LOOK = 0.002
+local NOTED = 0.05 -- seconds between lines of a lock that is held on, in a file
 
 --- How long a rival waits for an answer, in seconds.
 rival.TIMEOUT = 5
 
---- `about`: url, kind, name, heartbeat, timeout (of an acquire), poll.
+--- `about`: url, kind, name, heartbeat, timeout (of an acquire), poll; path: a file for the report, which is there
+-- after a SIGKILL, too.
 function rival.new(spec, cpath, about)
   package.cpath = cpath .. package.cpath
+  about.file = about.path and assert(io.open(about.path, "a"))
+  if about.file then about.file:setvbuf "no" end
   about.spec, about.clock, about.lines, about.none, about.over = spec, require "clock", {}, {}, 0
   return setmetatable(about, rival)
 end
 
 function rival:is_over() return socket.select({ self.spec }, nil, 0)[self.spec] ~= nil end
 
-function rival:write(...) table.insert(self.lines, (...):format(select(2, ...))) end
+function rival:write(...)
+  local line = (...):format(select(2, ...))
+  if self.file then self.file:write(line, "\n") else table.insert(self.lines, line) end
+end
 
 function rival:held(from, to, lock, why)
   self:write("held %.6f %.6f %s %s %.0f", from, to, lock.slot or 1, why, lock.fence or 0)
@@ -63,18 +70,22 @@ function rival:take(timeout)
   return got, message, code
 end
 
---- Keeps it until the runner sends something, or it is lost for good.
-function rival:keep(lock)
+--- Keeps it until the runner sends something, or it is lost for good, or so many seconds have passed.
+function rival:keep(lock, seconds)
   local began = self.clock.now()
-  local from, to = began, nil
+  local from, to, noted = began, nil, began
   local function write(why)
     if to then self:held(from, to, lock, why) end
     from, to = nil, nil
   end
-  while not self:is_over() do
+  while not self:is_over() and self.clock.now() - began < (seconds or math.huge) do
     local now = self.clock.now()
     local held, _, code = lock:held()
     if held then from, to = from or now, now else write(code) end
+    if held and self.file and now - noted > NOTED then
+      self:held(from, to, lock, "still")
+      noted = now
+    end
     if code == "lost" then return end
     socket.sleep(LOOK)
   end
@@ -117,6 +128,21 @@ function rival:compete()
   while not self:is_over() and self:connect() do
     local lock, _, code = self:take(self.timeout)
     if lock then self:keep(lock) elseif code ~= "timeout" then socket.sleep(0.1) end
+  end
+  return self:report()
+end
+
+--- Acquires it, and keeps it for a moment or for long, over and over.
+function rival:use()
+  math.randomseed(math.floor(self.clock.now() * 1e6) % 2 ^ 31)
+  self.spec:send(values.message(true))
+  while not self:is_over() and self:connect() do
+    local lock, _, code = self:take(math.random() < 0.1 and 0 or self.timeout)
+    if lock then
+      self:keep(lock, math.random() < 0.5 and 5 + 35 * math.random() or 0.8 * math.random())
+    elseif code ~= "timeout" then
+      socket.sleep(0.5)
+    end
   end
   return self:report()
 end

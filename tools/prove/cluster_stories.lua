@@ -428,6 +428,8 @@ for _, story in ipairs(require "tools.prove.cluster_hammer") do table.insert(sto
 
 for _, story in ipairs(require "tools.prove.cluster_fences") do table.insert(stories, story) end
 
+for _, story in ipairs(require "tools.prove.cluster_aimed") do table.insert(stories, story) end
+
 -- Random locking and random faults ----------------------------------------------------------------------------------
 
 -- The kinds that are wanted, as tools/prove/pools.lua calls them; nil: all.

@@ -11,12 +11,14 @@
 --
 -- Other settings: kinds, of the names (fenced locks of all kinds that have a fence; "many": a semaphore of which some
 -- clients take several slots at once); clients (12); every, the mean time in seconds between strikes (0.12); at_once,
--- most and lanes, see ledger.lua; minute, the seconds after which each lane must have got a lock (never);
+-- most and lanes, see ledger.lua; may_overlap, if two may hold one of these locks in a partition; minute, the seconds
+-- after which each lane must have got a lock (never);
 -- during(seconds since the beginning), which is called all the time, and may strike the brokers; forgets, seconds after
 -- which a fence is deleted, again and again, so that processes are also killed and stopped while they make it (never);
 -- cut(name), which ends the connection of this name, if it is there (nobody is cut off).
 local amqplocks = require "amqplocks"
 local client = require "spec.support.client"
+local history = require "tools.prove.history"
 local ledger = require "tools.prove.ledger"
 local process = require "spec.support.process"
 local socket = require "socket"
@@ -26,6 +28,7 @@ local hammer = {}
 local KINDS = { "mutex", "mutex", "semaphore", "rwlock" }
 local HAS_FENCE = { mutex = true, rwlock = true }
 local SLOTS = { semaphore = 2, many = 5 }
+local SHARED = { semaphore = true, many = true, rwlock = true } -- more than one may hold it
 local RUN = "return require('tools.prove.hammer_client').run(spec, ...)"
 local ENDS = 60 -- seconds in which processes end that were told to
 
@@ -161,7 +164,9 @@ end
 local function judge(self)
   self.got, self.held, self.codes, self.violations = 0, 0, {}, {}
   for _, pool in ipairs(self.pools) do
-    local found = ledger.check(process.contents(pool.path) or "", { at_once = self.at_once, lanes = self.lanes,
+    local lines = process.contents(pool.path) or ""
+    if not SHARED[pool.kind] then history.write(pool.path, history.of_ledger(lines), self.may_overlap) end
+    local found = ledger.check(lines, { at_once = self.at_once, lanes = self.lanes,
       most = SLOTS[pool.kind] })
     self.got, self.held = self.got + found.got, self.held + found.held
     pool.got, pool.beside = found.got, found.beside
