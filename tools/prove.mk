@@ -9,7 +9,7 @@ prove: prepare build ## clients on a real broker, with injected faults: SECONDS=
 
 # Runs the target in a chroot (tools/room), with the RabbitMQ of another Debian release. It takes root.
 IN_ROOM = mkdir -p build/prove && tools/room -b build/prove $(or $(SUITE),sid) make $@ SUITE=host PROVE=$(CURDIR)/build/prove \
-	$(foreach name,SECONDS SEED LEAST STORY KINDS CLUSTER_TICK CLUSTER_PARTITION,$(name)="$($(name))")
+	$(foreach name,SECONDS SEED LEAST STORY KINDS AIMED CLUSTER_TICK CLUSTER_PARTITION,$(name)="$($(name))")
 OTHER_SUITE := $(filter-out host,$(SUITE))
 
 prove-fenced: ## fenced locks, while processes get SIGKILL and SIGSTOP: [SECONDS=60] [SEED=] [LEAST=locks] [SUITE=sid]

@@ -3,6 +3,7 @@
 
 -- The judge of `make prove-fenced`, `make prove-fast` and `make prove-many`, by ledgers written by hand: what it must
 -- find, and what it must not.
+local history = require "tools.prove.history"
 local ledger = require "tools.prove.ledger"
 
 -- A lock from its ask to the moment at which it was certainly held.
@@ -58,4 +59,14 @@ describe("the judge of fencing tokens finds", function()
       end
     end)
   end
+end)
+
+it("a ledger is a history for porcupine: from ask to first held, from last held to the next thing known", function()
+  local text = lock("a", 7) .. "held a 1; ask b 1; none b 1 timeout; ask b 2; gone a 1 lost; got b 2 8 mutex 1; "
+    .. "held b 2; ask b 3; got b 3 9 mutex 1; minute runner 0; held b 3"
+  local seen = {}
+  for i, one in ipairs(history.of_ledger((text .. "\n"):gsub("; *", "\n"))) do
+    seen[i] = { one.client, one.asked, one.first, one.last, one.free }
+  end
+  assert.same({ { "a", 1, 3, 4, 8 }, { "b", 7, 10, 10, 11 }, { "b", 11, 14, 14 } }, seen)
 end)
