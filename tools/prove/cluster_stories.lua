@@ -428,6 +428,9 @@ for _, story in ipairs(require "tools.prove.cluster_hammer") do table.insert(sto
 
 for _, story in ipairs(require "tools.prove.cluster_fences") do table.insert(stories, story) end
 
+-- Mutexes for clusters -----------------------------------------------------------------------------------------------
+
+for _, story in ipairs(require "tools.prove.cluster_facts") do table.insert(stories, story) end
 for _, story in ipairs(require "tools.prove.cluster_aimed") do table.insert(stories, story) end
 
 -- Random locking and random faults ----------------------------------------------------------------------------------

@@ -1,0 +1,123 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- The story of `make prove-cluster` about what RabbitMQ 4.3 does to the token of a mutex for clusters, seen by clients
+-- without this library: the facts on which docs/specification.md, 6.1, rests. spec/broker/facts/quorum_mutex_spec has
+-- those of one node. n is what the queue counts, see there.
+local client = require "spec.support.client"
+local cluster = require "tools.prove.three_nodes"
+local contest = require "tools.prove.cluster_contest"
+local scene = require "spec.broker.facts.scene"
+local single = require "spec.broker.facts.single_active"
+local socket = require "socket"
+
+local nodes = cluster.nodes
+
+local PATIENCE = 15 -- seconds, of the queue with a consumer whose node is out of reach
+
+local function n_of(self)
+  local headers = self.delivery.properties.headers or {}
+  return (headers["x-acquired-count"] or 0) - (headers["x-delivery-count"] or 0)
+end
+
+local function join(queue, node) return single.join(queue, nil, assert(client.connect(nodes[node].url))) end
+
+-- A holder through one node, and a waiter through another one.
+local function line(holder, waiter)
+  local queue = single.queue(true, { ["x-consumer-disconnected-timeout"] = PATIENCE * 1000 }, single.QUORUM)
+  local one, other = join(queue, holder), join(queue, waiter)
+  scene.ring(queue)
+  return single.served(one), other
+end
+
+local function steps(self, before, by, what)
+  if n_of(self) ~= before + by then
+    error(("%s: n is %d further, not %d"):format(what, n_of(self) - before, by), 0)
+  end
+end
+
+local function pulses(self, times)
+  for _ = 1, times do
+    local before = n_of(self)
+    steps(single.pulse(self), before, 1, "a nack")
+  end
+end
+
+local LEADER = [[
+  begin
+    {ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, $1)), {Name, _} = amqqueue:get_pid(Q),
+    ra:transfer_leadership(ra_leaderboard:lookup_leader(Name), {Name, binary_to_atom($2)})
+  end.]]
+
+-- The waiter gets the token though the holder has not given it up. Returns after how many seconds.
+local function is_moved(waiter, struck, before)
+  waiter.delivery = assert(waiter.channel:await("basic.deliver", 90))
+  steps(waiter, before, 1, "a silent move")
+  return contest.now() - struck
+end
+
+local FACTS = {
+  { "each nack is answered by one step, while the leader moves", function()
+    local holder = line(1, 2)
+    for round = 1, 12 do
+      pcall(nodes[1].ask, nodes[1], LEADER, holder.queue, ("rabbit@n%d"):format(round % 3 + 1))
+      pulses(holder, 2)
+    end
+  end },
+  { "a client's death hands the token over, and n stays", function()
+    local holder, waiter = line(1, 2)
+    pulses(holder, 2)
+    local before, began = n_of(holder), contest.now()
+    holder.channel.client:abort()
+    steps(single.served(waiter), before, 0, "a death")
+    return contest.now() - began
+  end },
+  { "a nack is not answered without a majority, and is when there is one again, by one step", function()
+    local holder = line(1, 2)
+    local before = n_of(holder)
+    for i = 2, 3 do nodes[i]:freeze() end
+    single.nack(holder)
+    holder.channel.client:flush()
+    socket.sleep(4)
+    local is_silent = holder.channel:silent()
+    for i = 2, 3 do nodes[i]:thaw() end
+    assert(is_silent, "it was answered")
+    steps(single.served(holder), before, 1, "a nack")
+    pulses(holder, 3)
+  end },
+  { "a holder that is cut off is not answered, and loses the token by one step; it is never told", function()
+    local holder, waiter = line(1, 2)
+    pulses(holder, 2)
+    local before, struck = n_of(holder), contest.now()
+    cluster.cut(1, { 2, 3 })
+    single.nack(holder)
+    holder.channel.client:flush()
+    local seconds = is_moved(waiter, struck, before)
+    assert(seconds >= PATIENCE, "sooner than the argument allows")
+    cluster.heal()
+    cluster.until_whole()
+    assert(holder.channel:silent(), "the holder was told")
+    pulses(waiter, 5)
+    return seconds
+  end },
+  { "a holder whose node is killed loses the token, which is one step", function()
+    local holder, waiter = line(3, 1)
+    local before, struck = n_of(holder), contest.now()
+    nodes[3]:kill()
+    local seconds = is_moved(waiter, struck, before)
+    nodes[3]:restart()
+    cluster.until_whole()
+    return seconds
+  end },
+}
+
+return { { name = "the token of a mutex for clusters, as clients without this library see it", kind = "quorum_mutex",
+  tell = function(say, fail)
+    for _, fact in ipairs(FACTS) do
+      local fine, result = pcall(fact[2])
+      if fine then say("  %s%s", fact[1], result and (": after %.2f s"):format(result) or "") end
+      if not fine then fail("not true: %s: %s", fact[1], result) end
+      cluster.heal()
+      pcall(scene.clear)
+    end
+  end } }
