@@ -57,6 +57,7 @@ NEED_test := test test-unit test-sim soak soak-suite metrics-rock picture-dashbo
 	prove prove-sim prove-memory prove-fenced prove-fast prove-many prove-breakages
 NEED_bench := bench
 NEED_cluster := prove-cluster
+NEED_bench-cluster := bench-cluster
 NEED_porcupine := prove-porcupine
 NEED_breakages := prove-breakages
 NEED_fuzz := check check-fuzz fuzz fuzz-show fuzz-keep
@@ -67,7 +68,7 @@ NEED_db := test-db torture-db break-db figures-db
 ifneq ($(CASSANDRA),0)
   NEED_db-cassandra := $(if $(filter %dblocks %dblocks/ %cassandra_spec.lua,$(or $(SPEC),spec/dblocks)),test-db)
 endif
-INSTALLED_GROUPS := demo test bench cluster porcupine breakages fuzz check deb db-demo db db-cassandra
+INSTALLED_GROUPS := demo test bench cluster bench-cluster porcupine breakages fuzz check deb db-demo db db-cassandra
 
 INSTALLING := $(foreach group,$(INSTALLED_GROUPS),$(NEED_$(group)))
 GOALS := $(or $(if $(filter deps,$(MAKECMDGOALS)),$(FOR)),$(filter-out deps,$(MAKECMDGOALS)),all)

@@ -13,3 +13,8 @@ $(BUILD)/bench/%.so: tools/bench/%.c Makefile tools/bench.mk | $(READY)
 
 bench: prepare build build-for-nginx cli $(BENCH_MODULES) ## benchmarks: ratios, budgets, comparison with other locks; or BENCH=file
 	@$(WITH_BENCH) spec/support/broker with tools/bench/run $(or $(BENCH),tools/bench/*.lua)
+
+bench-cluster: ## mutexes of three nodes of RabbitMQ 4.3 beside those of three of etcd, as root: [SUITE=sid|host]
+bench-cluster: prepare $(if $(filter host,$(SUITE)),build $(BENCH_MODULES))
+	@$(if $(filter host,$(SUITE)),$(WITH_BENCH) tools/prove/three-nodes with tools/bench/run tools/bench/rivals.lua,$(subst \
+	  tools/room,tools/room -f bench-cluster,$(IN_ROOM)))

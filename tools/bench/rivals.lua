@@ -3,7 +3,8 @@
 
 -- The library's locks beside other locks, on this machine and in this run: Redis, by a key that expires; etcd, by its
 -- lock service; PostgreSQL, by advisory locks of a session. Each server has its default settings, and each client is a
--- Lua process. A time to live or a heartbeat is ten seconds.
+-- Lua process. A time to live or a heartbeat is ten seconds. Among three nodes (`make bench-cluster`) only what is
+-- replicated is compared, with three of etcd; all clients are at the first node.
 local bare = require "bare"
 local process = require "spec.support.process"
 local rows = require "tools.bench.parts.rows"
@@ -18,7 +19,12 @@ local raw = bare.connect(os.getenv "AMQP_URL")
 
 -- What is compared ---------------------------------------------------------------------------------------------------
 
-local all = {
+local in_cluster = os.getenv "CLUSTER_URLS" ~= nil
+local all = in_cluster and {
+  { label = "mutex for clusters", module = "ours", more = "quorum_mutex" },
+  { label = "mutex", module = "ours", more = "mutex" },
+  { label = "etcd, lock service", module = "etcd", expires = true },
+} or {
   { label = "fast mutex", module = "ours", more = "fast_mutex" },
   { label = "mutex", module = "ours", more = "mutex" },
   { label = "semaphore, 1 slot", module = "ours", more = "semaphore" },
@@ -36,7 +42,7 @@ for _, kind in ipairs(all) do
     local rival = require("tools.bench.rivals." .. kind.module)
     local missing
     if not servers[kind.module] then
-      servers[kind.module], missing = rival.start()
+      servers[kind.module], missing = rival.start(in_cluster and 3 or 1)
       table.insert(versions, missing or servers[kind.module].version)
     end
     if missing then rows.plain(kind.label, missing) end
@@ -60,7 +66,7 @@ end
 
 local function clear_away(kind, suffix)
   local this = full_name(kind, suffix)
-  if kind.more == "fast_mutex" then raw:delete(this .. "-fastmutex") end
+  if kind.more == "fast_mutex" or kind.more == "quorum_mutex" then raw:delete(this .. "-fastmutex") end
   if kind.more == "semaphore" then assert(conn:admin(this):destroy()) end
   if kind.more == "token_semaphore" then assert(conn:token_semaphore(this):destroy()) end
 end

@@ -7,6 +7,7 @@
 local socket = require "socket"
 local process = require "spec.support.process"
 local server = require "spec.support.servers.server"
+local until_true = require "spec.support.until"
 
 local etcd = {}
 local client = {}
@@ -15,27 +16,38 @@ client.__index = client
 local DATA, HEADERS, SETTINGS, PING, GOAWAY, WINDOW = 0, 1, 4, 6, 7, 8
 local END_STREAM, ACK, END_HEADERS = 1, 1, 4
 
---- Starts a server with default settings; nil: etcd is not installed.
-function etcd.start()
+local function is_well(port)
+  local try = socket.connect("127.0.0.1", port)
+  if not try then return false end
+  try:send("GET /health HTTP/1.0\r\n\r\n")
+  local answer = try:receive("*a")
+  try:close()
+  return answer and answer:find('"health":"true"', 1, true) ~= nil
+end
+
+--- Starts a cluster of so many servers, with default settings; nil: etcd is not installed. Its address is the first's.
+function etcd.start(count)
   local program = server.find "etcd"
   if not program then return nil, "no etcd here" end
-  local port, peers = server.free_port(), server.free_port()
-  local here, there = "http://127.0.0.1:" .. port, "http://127.0.0.1:" .. peers
-  local self = server.start(function(directory)
-    return { program, "--data-dir", directory .. "/data", "--listen-client-urls", here, "--advertise-client-urls", here,
-      "--listen-peer-urls", there, "--initial-advertise-peer-urls", there, "--initial-cluster", "default=" .. there,
-      "--logger", "zap" }, function()
-      local try = socket.connect("127.0.0.1", port)
-      if not try then return false end
-      try:send("GET /health HTTP/1.0\r\n\r\n")
-      local answer = try:receive("*a")
-      try:close()
-      return answer and answer:find('"health":"true"', 1, true) ~= nil
-    end
-  end)
-  self.address = port
-  self.version = "etcd " .. process.shell(program, "--version"):match("Version: (%S+)")
-  return self
+  local ports, peers, words, servers = {}, {}, {}, {}
+  for i = 1, count or 1 do
+    ports[i], peers[i] = server.free_port(), server.free_port()
+    words[i] = ("node-%d=http://127.0.0.1:%d"):format(i, peers[i])
+  end
+  for i, port in ipairs(ports) do
+    local here, there = "http://127.0.0.1:" .. port, "http://127.0.0.1:" .. peers[i]
+    servers[i] = server.start(function(directory)
+      return { program, "--name", "node-" .. i, "--data-dir", directory .. "/data", "--listen-client-urls", here,
+        "--advertise-client-urls", here, "--listen-peer-urls", there, "--initial-advertise-peer-urls", there,
+        "--initial-cluster", table.concat(words, ","), "--logger", "zap" },
+        function() return server.listens(peers[i]) end
+    end)
+  end
+  until_true(function() return is_well(ports[1]) end, 60)
+  local version = process.shell(program, "--version"):match("Version: (%S+)")
+  return { address = ports[1], version = "etcd " .. version, stop = function()
+    for _, one in ipairs(servers) do one:stop() end
+  end }
 end
 
 -- Protocol Buffers: fields with numbers below 16, of numbers or strings ----------------------------------------------

@@ -8,10 +8,12 @@ local ours = {}
 local client = {}
 client.__index = client
 
---- `kind`: "fast_mutex", "mutex", "semaphore" or "token_semaphore".
+--- `kind`: "fast_mutex", "quorum_mutex" (one for clusters), "mutex", "semaphore" or "token_semaphore".
 function ours.open(url, name, heartbeat, kind)
   local conn = assert(amqplocks.connect(url, { heartbeat = heartbeat }))
-  return setmetatable({ conn = conn, resource = conn[kind](conn, name) }, client)
+  local for_clusters = kind == "quorum_mutex"
+  local method, options = for_clusters and "fast_mutex" or kind, for_clusters and { queue_type = "quorum" } or nil
+  return setmetatable({ conn = conn, resource = conn[method](conn, name, options) }, client)
 end
 
 function client:acquire() self.lock = assert(self.resource:acquire()) end
