@@ -217,6 +217,8 @@ local function tell(say, fail, _, _, seed)
     local held, overlap = judge(one)
     locks = locks + held
     if overlap > 0 then fail("two processes held a mutex for clusters for %.3f s: %s", overlap, one.name) end
+    local fine, problem = contest.is_free(KIND, one.name)
+    if not fine then fail("a mutex cannot be acquired any more: %s", problem) end
     local left = kinds.leftovers(nodes[1].url, KIND, one.name)
     if left then fail("left of a mutex: %s", left) end
   end

@@ -312,6 +312,17 @@ describe("a quorum mutex", function ()
     assert.is_true(peer:result(op):held() and lock:held())
   end)
 
+  it("lets its session give back a quorum permit by the end of the permit's channel, as it may lack a shield", function ()
+    local op = scene.semaphore(peer, true):acquire(60)
+    local taker = scene.consumes(peer)
+    peer.quorum:send({ channel = taker.channel, method = "basic.consume-ok", consumer_tag = taker.tag },
+      (scene.message(taker)))
+    local permit, lock = peer:result(op), holding()
+    permit:release()
+    peer.quorum:closes(taker.channel)
+    assert.is_true(lock:held())
+  end)
+
   it("deletes a token that is older than the one that it awaits", function ()
     local _, taker = asks(60, { 5, 3 })
     peer:pass(2.6)

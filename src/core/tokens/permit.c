@@ -269,6 +269,19 @@ static int64_t permit_sweep(al_claim *claim) {
 
 /* ---- beginning and ending --------------------------------------------------------------------------------------- */
 
+static const al_consumer_kind permit_kind = {
+    .prepare = prepare, .arguments = arguments, .took = took, .told = permit_told};
+static const al_consumer_kind closed_kind = {
+    .closes = true, .prepare = prepare, .arguments = arguments, .took = took, .told = permit_told};
+
+/* A cancel at a quorum queue without a majority ends the connection (541). It is not written beside a quorum mutex that
+ * would be exposed to that, and until it is answered none is acquired unshielded. */
+static void leave_quorum_queue(al_permit *permit) {
+  if (al_permits_shield(permit->claim.session, &permit->is_hazard)) return;
+  al_permits_expose(permit->claim.session, &permit->is_hazard);
+  permit->consumer.kind = &closed_kind;
+}
+
 #define LINGERS_MOST (AL_PROOF_TAKEOVER + 5 * AL_SECOND) /* the token may have gone elsewhere */
 
 static void permit_release(al_claim *claim) {
@@ -283,6 +296,7 @@ static void permit_release(al_claim *claim) {
     al_claim_enter(claim, AL_CLAIM_RELEASING);
     return;
   }
+  if (is_of(permit, AL_FROM_QUORUM)) leave_quorum_queue(permit);
   if (is_proved(permit) || claim->owed_by != 0 || is_of(permit, AL_FROM_QUORUM))
     al_consumer_return(&permit->consumer);
   else
@@ -344,10 +358,6 @@ al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source
                                      .sweep = permit_sweep,
                                      .gone = permit_gone,
                                      .free = permit_free};
-  static const al_consumer_kind permit_kind = {
-      .prepare = prepare, .arguments = arguments, .took = took, .told = permit_told};
-  static const al_consumer_kind proved_kind = {
-      .closes = true, .prepare = prepare, .took = took, .told = permit_told};
   al_session *session = op->session;
   al_permit *permit = calloc(1, sizeof *permit);
   if (!permit) {
@@ -360,7 +370,7 @@ al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source
   permit->counts_first = counts_first;
   permit->proof.new_until = new_until;
   if (permit->claim.link == &session->quorum) al_permits_shield(session, &permit->is_hazard);
-  al_consumer_init(&permit->consumer, is_proved(permit) ? &proved_kind : &permit_kind, session,
+  al_consumer_init(&permit->consumer, is_proved(permit) ? &closed_kind : &permit_kind, session,
                    permit->claim.link, permit, permit->claim.queue, is_proved(permit) ? 0 : priority);
   if (!al_consumer_subscribe(&permit->consumer)) {
     al_op_fail_channel(op, permit->claim.link,
