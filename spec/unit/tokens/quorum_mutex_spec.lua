@@ -312,7 +312,7 @@ describe("a quorum mutex", function ()
     assert.is_true(peer:result(op):held() and lock:held())
   end)
 
-  it("lets its session give back a quorum permit by the end of the permit's channel, as it may lack a shield", function ()
+  it("lets its session give back a quorum permit by the end of its channel, as the mutex may lack a shield", function ()
     local op = scene.semaphore(peer, true):acquire(60)
     local taker = scene.consumes(peer)
     peer.quorum:send({ channel = taker.channel, method = "basic.consume-ok", consumer_tag = taker.tag },
