@@ -170,18 +170,26 @@ static bool has_forgotten(const al_permit *permit, const amqp_queue_declare_ok_t
          found->consumer_count == 0;
 }
 
+/* A consumer whose node is out of reach is not counted until the queue has given it up, and nothing is counted while the
+ * queue does not answer. */
+#define DESERTED (30 * AL_SECOND)
 #define PASSED_OVER (10 * AL_SECOND)
 #define PERHAPS_PASSED_OVER                                                                                  \
   (120 * AL_SECOND) /* one may be active, and hold the mutex; this token is one too many */
 
+static int64_t since(int64_t before, bool is_so, int64_t now) {
+  return !is_so ? 0 : before > 0 ? before : now;
+}
+
 /* RabbitMQ 4.3 never serves a consumer again whose node it has lost twice in a row, and may leave the token with it. A
  * waiter that sees a token lie ready for some time consumes anew, at the end of the line. It publishes one if there is
- * none, and not exactly one consumer that may have it. (The count leaves out consumers that wait.) */
+ * none, and not exactly one consumer that may have it, for some time, too. (The count leaves out consumers that wait.) */
 static void see(al_permit *permit, const amqp_queue_declare_ok_t *found) {
   int64_t now = permit->claim.session->now;
   bool is_idle = found->message_count > 0 && al_permit_waits(permit), is_odd = found->consumer_count != 1;
-  permit->was_deserted = found->message_count == 0 && is_odd;
-  if (!is_idle || permit->idle_since == 0) permit->idle_since = is_idle ? now : 0;
+  permit->deserted_since = since(permit->deserted_since, found->message_count == 0 && is_odd, now);
+  permit->was_deserted = permit->deserted_since > 0 && now >= permit->deserted_since + DESERTED;
+  permit->idle_since = since(permit->idle_since, is_idle, now);
   if (is_idle && now >= permit->idle_since + (is_odd ? PASSED_OVER : PERHAPS_PASSED_OVER))
     give_up(permit, "the queue serves this consumer no more");
 }

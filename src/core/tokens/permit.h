@@ -55,14 +55,14 @@ typedef struct al_permit {
   al_check check;          /* asks whether the queue exists */
   bool is_deciding;        /* al_permit_ask() waits for the answer on `check` */
   bool cannot_ask;         /* the broker denies that question */
-  bool counts_first;  /* a fast mutex: its declare is answered, by the numbers before this consumer came */
-  bool was_deserted;  /* a fast mutex: its queue had no token, and no consumer but this one */
-  al_proof proof;     /* of a quorum mutex */
-  bool is_disproved;  /* others had the token meanwhile */
-  bool has_other;     /* the message that it has is another token */
-  int64_t idle_since; /* CLAIMING: see al_permit_look; 0: the queue serves */
-  int proves;         /* so many questions (al_claim_confirm) the next proof answers */
-  bool is_hazard;     /* it is counted in its link's hazards */
+  bool counts_first; /* a fast mutex: its declare is answered, by the numbers before this consumer came */
+  bool was_deserted; /* a fast mutex: its queue had no token, and no consumer but this one */
+  al_proof proof;    /* of a quorum mutex */
+  bool is_disproved; /* others had the token meanwhile */
+  bool has_other;    /* the message that it has is another token */
+  int64_t idle_since, deserted_since; /* CLAIMING: see al_permit_look; 0: the queue serves */
+  int proves;                         /* so many questions (al_claim_confirm) the next proof answers */
+  bool is_hazard;                     /* it is counted in its link's hazards */
 } al_permit;
 
 /* The link on which permits from such a queue are held. */

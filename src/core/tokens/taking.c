@@ -244,7 +244,10 @@ static bool may_ring(taking *self) {
   if (self->from->source != AL_FROM_QUORUM_MUTEX) return true;
   if (al_permit_is_proving(self->permit)) return false;
   bool rings = self->permit->was_deserted || now >= self->rings_at;
-  if (rings) self->rings_at = now + RINGS_ANYWAY;
+  if (rings) {
+    self->rings_at = now + RINGS_ANYWAY;
+    self->permit->deserted_since = now;
+  }
   return rings;
 }
 
