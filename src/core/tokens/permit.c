@@ -194,9 +194,16 @@ static void see(al_permit *permit, const amqp_queue_declare_ok_t *found) {
     give_up(permit, "the queue serves this consumer no more");
 }
 
+/* A quorum queue was deserted if no consumer was counted before ours, and one is now: ours. If one whose node is out of
+ * reach has the role, or the queue does not answer, none is counted either time. */
+static bool is_deserted_now(const al_permit *permit, const amqp_queue_declare_ok_t *found) {
+  if (!is_proved(permit)) return permit->was_deserted || is_deserted(permit, found, 1);
+  return permit->was_deserted && found->message_count == 0 && found->consumer_count == 1;
+}
+
 static void checked(al_permit *permit, const amqp_queue_declare_ok_t *found) {
   if (permit->is_deciding) {
-    permit->was_deserted |= !is_proved(permit) && is_deserted(permit, found, 1);
+    permit->was_deserted = is_deserted_now(permit, found);
     decide(permit);
   } else if (is_proved(permit)) {
     see(permit, found);
