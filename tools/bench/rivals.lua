@@ -79,6 +79,7 @@ local function begin(one, what, kind, suffix)
 end
 
 local function milliseconds(seconds)
+  if not seconds then return "none" end
   return seconds == math.huge and ("> %d"):format(PATIENCE * 1e3) or ("%.2f"):format(seconds * 1e3)
 end
 
