@@ -331,6 +331,14 @@ describe("a quorum mutex", function ()
     peer.quorum:expect("basic.ack", { channel = taker.channel, delivery_tag = taker.delivery })
   end)
 
+  it("is asked for again when the broker ends the connection by an error, as while its queue is made", function ()
+    local op = asks(60, nil, 0, false)
+    peer.quorum:send{ channel = 0, method = "connection.close", reply_code = 541, reply_text = "INTERNAL_ERROR",
+      class_id = 0, method_id = 0 }
+    assert.is_false(op:done())
+    peer:live(5, function () return peer.quorum:due() end)
+  end)
+
   it("needs RabbitMQ 4.3", function ()
     local op = peer:keep(mutex:acquire(0))
     peer.quorum:handshake{ version = "4.2.6" }

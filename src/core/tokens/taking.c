@@ -461,7 +461,8 @@ static void drop(void *from) { al_takeable_drop(from); }
 
 al_op *al_takeable_acquire(al_takeable *from, const al_acquire_options *options) {
   AL_TURN(from->session);
-  bool may_break = from->source == AL_FROM_QUORUM && from->session->nests == 0;
+  bool may_break =
+      al_permit_link(from->session, from->source) == &from->session->quorum && from->session->nests == 0;
   if (!may_break && !al_retry_is_wanted(options)) return begin(from, options);
   return al_retry_begin(from->session, from->name, options,
                         (al_attempts){.begin = attempt, .leave = drop, .from = use(from)});
