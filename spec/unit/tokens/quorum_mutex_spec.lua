@@ -17,10 +17,13 @@ describe("a quorum mutex", function ()
     mutex = peer:fast_mutex("images", { queue_type = "quorum" })
   end)
 
-  -- The core looks whether the queue exists.
-  local function looks(exists)
+  -- The core looks whether the queue exists. It may have a token, and a consumer.
+  local function looks(exists, tokens, consumers)
     local channel = peer.quorum:expect("queue.declare", { queue = QUEUE, passive = true }).channel
-    if exists then return peer.quorum:declared(channel, QUEUE) end
+    if exists then
+      return peer.quorum:send{ channel = channel, method = "queue.declare-ok", queue = QUEUE,
+        message_count = tokens or 1, consumer_count = consumers or 0 }
+    end
     peer.quorum:refuse(channel, 404, "NOT_FOUND - no queue 'images-fastmutex' in vhost '/'", "queue.declare")
   end
 
@@ -291,7 +294,8 @@ describe("a quorum mutex", function ()
     local other = peer:fast_mutex("maps", { queue_type = "quorum" })
     local op = peer:keep(other:acquire(60))
     if peer.quorum:next() == "channel.open" then peer.quorum:opened() end
-    peer.quorum:declared(peer.quorum:expect("queue.declare", { passive = true }).channel, "maps-fastmutex")
+    peer.quorum:send{ channel = peer.quorum:expect("queue.declare", { passive = true }).channel,
+      method = "queue.declare-ok", queue = "maps-fastmutex", message_count = 1, consumer_count = 0 }
     gives(held, "nack") -- and nothing else yet
     comes(held, 4, 3)
     if peer.quorum:next() == "basic.qos" then peer.quorum:expect "basic.qos" end
@@ -337,6 +341,20 @@ describe("a quorum mutex", function ()
       class_id = 0, method_id = 0 }
     assert.is_false(op:done())
     peer:live(5, function () return peer.quorum:due() end)
+  end)
+
+  it("is left to a client that may be making its queue, for a second", function ()
+    local op = peer:keep(mutex:acquire(60))
+    peer.quorum:handshake(peer.limits)
+    peer.quorum:opened()
+    for _, seconds in ipairs{ 0.2, 0.9 } do
+      looks(true, 0, 0)
+      peer.quorum:silent()
+      peer:pass(seconds)
+    end
+    looks(true, 0, 0)
+    peer.quorum:expect("basic.qos", { prefetch_count = 1 })
+    assert.is_false(op:done())
   end)
 
   it("needs RabbitMQ 4.3", function ()

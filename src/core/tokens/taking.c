@@ -28,7 +28,8 @@ typedef struct taking {
   al_inspect inspect; /* of looking */
   int64_t
       rings_at; /* a quorum mutex: its waiter publishes a token then, as the queue's may be with a dead node */
-  bool is_hazard; /* asking waits for the shields of other permits */
+  int64_t made_by; /* of looking: another client may be making the queue until then; 0: it did not look yet */
+  bool is_hazard;  /* asking waits for the shields of other permits */
 } taking;
 
 /* Several clients may come to a new queue at once. One of them must ring, and after its consume each of them sees the
@@ -396,11 +397,20 @@ static void consuming(al_op *op) {
 }
 
 #define NEW (10 * AL_SECOND) /* so long after there was none, a queue is taken for new */
+#define MADE (1 * AL_SECOND) /* the most that its making takes, in most cases */
 
+/* A queue without a token and a consumer may be one that another client is making. That one must be served first: it
+ * knows that the queue is new. Besides, RabbitMQ ends the connection of a client that consumes from it too early. */
 static void looking(al_op *op) {
   taking *self = (taking *)op;
-  if (!al_inspect_poll(&self->inspect)) return;
+  const al_inspect *seen = &self->inspect;
+  if (!al_inspect_poll(seen)) return;
   al_op_answered(op);
+  if (self->made_by == 0) self->made_by = op->session->now + MADE;
+  if (seen->exists && seen->ready == 0 && seen->consumers == 0 && op->session->now < self->made_by) {
+    pause_at(self, AL_STEP(pausing));
+    return;
+  }
   self->from->is_known = true;
   self->from->new_until = self->inspect.exists ? 0 : op->session->now + NEW;
   al_op_next(op, asking);
