@@ -277,6 +277,7 @@ add({ kind = "quorum_mutex", what = "a quorum mutex", prefix = "quorum", version
   { "death", rounds = 5 },
   { "tries", "mostly at once, or for a moment", rounds = 10, hold = 3,
     waiting = { "at once", "at once", "a while", "and gives up", "for long" } },
+  { "new", "of which nobody has made the queue", is_used = false, rounds = 5 },
   { "cut", "while nodes are cut off", rounds = 5, count = 10, troubles = { "partition", "partition", "death" } },
   { "cut twice", "while nodes are cut off, and leaders move", often = 3, rounds = 5, count = 10,
     is_doubled = true, poll = 20, troubles = { "partition", "partition", "death" } },
