@@ -231,28 +231,34 @@ describe("a quorum mutex", function ()
     assert.is_true(peer:result(op):held())
   end)
 
+  -- Tells a waiter so many tokens and consumers whenever it asks, for so many seconds, or until it does something else.
+  -- Returns for how long.
+  local function stands(tokens, consumers, seconds)
+    local began, quorum = peer.now, peer.quorum
+    repeat
+      peer:pass(1)
+      if quorum:next() == "basic.qos" then quorum:expect "basic.qos" end -- a pulse
+      if quorum:next() == "channel.open" then quorum:opened() end
+      if quorum:next() == "queue.declare" then looks(true, tokens, consumers) end
+    until peer.now - began > seconds or quorum:next() ~= "nothing" or peer.prober:due()
+    return peer.now - began
+  end
+
   it("whose queue serves its waiter no more, though a token lies ready, is asked for anew", function ()
     local op, taker = asks(600, nil, 1)
     settles(taker)
-    local deadline = peer.now + 600
-    local function goes_on() -- waits for a frame that is no pulse
-      repeat
-        peer:pass(1)
-        assert.is_true(peer.now < deadline)
-        if peer.quorum:next() == "basic.qos" then peer.quorum:expect "basic.qos" end
-      until peer.quorum:next() ~= "nothing"
-    end
-    repeat
-      goes_on()
-      if peer.quorum:next() == "channel.open" then peer.quorum:opened() end
-      local channel = peer.quorum:expect("queue.declare", { queue = QUEUE, passive = true }).channel
-      peer.quorum:send{ channel = channel, method = "queue.declare-ok", queue = QUEUE, message_count = 1,
-        consumer_count = 0 }
-    until peer.quorum:next() == "channel.close"
+    assert.is_true(stands(1, 0, 600) < 600)
     peer.quorum:closes(taker.channel)
-    goes_on()
-    peer.quorum:expect("queue.declare", { queue = QUEUE, passive = true })
+    assert.is_true(stands(1, 0, 60) < 60)
     assert.is_false(op:done())
+  end)
+
+  -- A consumer whose node is out of reach does not count until it is given up.
+  it("gets a token from its waiter if none is there, and no consumer was counted for half a minute", function ()
+    settles((select(2, asks(600, nil, 1))))
+    assert.is_true(stands(0, 1, 60) > 60) -- it may hold the mutex
+    assert.near(35, stands(0, 0, 60), 5)
+    assert.is_true(peer.prober:due())
   end)
 
   it("is released by the end of its channel, during a proof behind the proof's end", function ()

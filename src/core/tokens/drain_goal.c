@@ -41,13 +41,13 @@ static bool has_enough(const al_drain_goal *drain_goal) {
   }
 }
 
-/* True if ready messages are still being delivered to the drain, or if the next checks can make certain that none
- * is left. */
+/* True if ready messages are still being delivered to the drain, if the next checks can make certain that none is left,
+ * or if the queue is silent: not even the drain is counted. */
 static bool is_settling(const al_drain_goal *drain_goal) {
   const al_drain *drain = &drain_goal->drain;
   bool is_coming = drain->ready > 0 && drain->count < drain->room;
   bool may_be_certain = drain_goal->goal == AL_DRAIN_GOAL_WHOLE || drain_goal->goal == AL_DRAIN_GOAL_CERTAIN;
-  return is_coming || (may_be_certain && al_drain_is_sole(drain));
+  return is_coming || drain->consumers == 0 || (may_be_certain && al_drain_is_sole(drain));
 }
 
 al_drain_goal_state al_drain_goal_poll(al_drain_goal *drain_goal) {
