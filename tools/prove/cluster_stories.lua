@@ -26,6 +26,8 @@ local function cut_off() cluster.cut(1, { 2, 3 }) end
 local ACTS = {
   ["cut off"] = { seconds = 25, strike = cut_off, recover = heal },
   ["not heard by the others"] = { seconds = 25, strike = function() cluster.deafen(1, { 2, 3 }) end, recover = heal },
+  -- RabbitMQ 4.3 gives up a consumer of a quorum queue, if no argument says otherwise, 60 s after its node.
+  ["cut off for long"] = { seconds = 80, strike = cut_off, recover = heal },
   frozen = { seconds = 16, strike = function() nodes[1]:freeze() end,
     recover = function()
       nodes[1]:thaw()
@@ -59,7 +61,7 @@ for _, act in ipairs{ "cut off", "frozen", "killed", "stopped", "not heard by th
   add_contest(act, 2, 1)
 end
 
-for _, act in ipairs{ "cut off", "killed" } do add_contest(act, 1, 2, "; the queues are on node 2") end
+for _, act in ipairs{ "cut off", "killed", "cut off for long" } do add_contest(act, 1, 2, "; the queues are on node 2") end
 
 -- The holder's node is frozen until the other nodes regard it as down, while another one comes back. Then RabbitMQ
 -- takes exclusive queues there for those of dead connections, and deletes them. Afterwards the node that was frozen may
