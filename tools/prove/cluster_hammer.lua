@@ -70,7 +70,8 @@ local function add(kind, name, seconds, acts, parts)
       local pools = {}
       local result = hammer.run{ urls = urls, seed = seed, seconds = seconds, every = 0.2, pools = pools,
         kinds = about.kinds,
-        directory = ("%s/%s-%d.%d"):format(os.getenv "PROVE" or "build/prove", kind, seed, number), during = schedule(acts(pools)),
+        directory = ("%s/%s-%d.%d"):format(os.getenv "PROVE" or "build/prove", kind, seed, number),
+        during = schedule(acts(pools)),
         at_once = parts and kind ~= "fast_mutex" and not cluster.has_khepri(),
         may_overlap = parts and not kinds.is_exclusive(kind, true) }
       hammer.tell(result, function(...) say("  " .. ..., select(2, ...)) end)

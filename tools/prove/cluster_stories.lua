@@ -61,7 +61,9 @@ for _, act in ipairs{ "cut off", "frozen", "killed", "stopped", "not heard by th
   add_contest(act, 2, 1)
 end
 
-for _, act in ipairs{ "cut off", "killed", "cut off for long" } do add_contest(act, 1, 2, "; the queues are on node 2") end
+for _, act in ipairs{ "cut off", "killed", "cut off for long" } do
+  add_contest(act, 1, 2, "; the queues are on node 2")
+end
 
 -- The holder's node is frozen until the other nodes regard it as down, while another one comes back. Then RabbitMQ
 -- takes exclusive queues there for those of dead connections, and deletes them. Afterwards the node that was frozen may
