@@ -13,6 +13,8 @@
 #include "cli/lock/held.h"
 
 #define GRACE (10 * AL_SECOND)
+#define GRACE_OF_PROOF                                                                                       \
+  (8 * AL_SECOND) /* a quorum mutex is certain for 12 s at the least, if the queue answers */
 
 /* ---- functions for rows ----------------------------------------------------------------------------------------- */
 
@@ -239,14 +241,17 @@ static void check_name(const cli_options *options) {
 /* The guard needs the grace before the certainty ends, which it does 1.45 heartbeats after the broker's last answer at
  * the earliest. */
 static void check_grace(cli_options *options) {
-  bool is_given = options->grace >= 0;
-  int64_t beat = options->heartbeat = cli_broker_heartbeat(&options->broker);
+  bool is_given = options->grace >= 0, is_proved = options->quorum && options->kind == AL_LOCK_FAST_MUTEX;
+  int64_t most = options->heartbeat = cli_broker_heartbeat(&options->broker);
+  if (is_proved && GRACE_OF_PROOF < most) most = GRACE_OF_PROOF;
   if (options->hold || options->on_lost == CLI_LOST_IGNORE) options->has_guard = false;
-  if (!is_given) options->grace = options->has_guard && GRACE > beat ? beat : GRACE;
-  if (options->has_guard && options->on_lost == CLI_LOST_TERM && options->grace > beat)
+  if (!is_given) options->grace = options->has_guard && GRACE > most ? most : GRACE;
+  if (options->has_guard && options->on_lost == CLI_LOST_TERM && options->grace > most)
     cli_usage_error(
-        "option --grace: more than one heartbeat (%d s) needs a longer --heartbeat, or --no-guard",
-        (int)(beat / AL_SECOND));
+        is_proved
+            ? "option --grace: more than %d s needs --no-guard"
+            : "option --grace: more than one heartbeat (%d s) needs a longer --heartbeat, or --no-guard",
+        (int)(most / AL_SECOND));
   if (options->on_lost == CLI_LOST_KILL) options->grace = 0;
 }
 
