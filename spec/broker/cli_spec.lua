@@ -232,7 +232,8 @@ describe("amqp-lock", function()
       local wrong = {
         "", "db", "-w db", "--timeout soon db true", "-E 256 db true", "--none db true", "--poll 0 db true",
         "-S -r db true", "-n -w 3 db true", "--grace 11 db true", "--fenced -P db true",
-        "--heartbeat 2 --grace 3 db true", "--fast --quorum --grace 9 db true", "--on-lost cry db true", "--random db true", "--restart --hold db",
+        "--heartbeat 2 --grace 3 db true",
+        "--fast --quorum --grace 9 db true", "--on-lost cry db true", "--random db true", "--restart --hold db",
         "--restart --on-lost ignore db true", "--on-revoke NONE db true", "--status-fd 99 db true", "--hold db true",
         "--status-fd 1 db true", "-c true db", "amq.db true", "db -n true", "db -c", "db -c true x",
         "--url http://localhost db true", "--url-file /nonexistent db true", "--quorum db true", "--fast -S db true",
