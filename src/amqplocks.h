@@ -740,10 +740,10 @@ typedef struct al_permits {
  *
  * All fail with AL_TIMEOUT (another administrator is at work, or the action took too long), AL_SQUATTED (a queue with
  * one of the names is another connection's own), AL_CONFLICT (the permits are not counted: other software made their
- * queue, or their count is lost or does not answer; or more permits are free than there should be), AL_UNAVAILABLE (a queue's node is
- * down, or the queue refuses messages), AL_REFUSED, AL_UNREACHABLE, AL_LOST (the mutex, or permits that were
- * collected), AL_LIMIT, AL_CLOSED. Those that make permits also fail with AL_BLOCKED (a memory or disk alarm). They
- * have then changed nothing, unless the alarm began during the action.
+ * queue, or their count is lost or does not answer; or more permits are free than there should be), AL_UNAVAILABLE (a
+ * queue's node is down, or the queue refuses messages), AL_REFUSED, AL_UNREACHABLE, AL_LOST (the mutex, or permits that
+ * were collected), AL_LIMIT, AL_CLOSED. Those that make permits also fail with AL_BLOCKED (a memory or disk alarm).
+ * They have then changed nothing, unless the alarm began during the action.
  *
  * However an action fails, all permits that it had collected go back. There are never more permits than counted;
  * there may be fewer. (Exception: what docs/reliability.md says of permits in a cluster.) If an action was cut short,

@@ -141,7 +141,9 @@ function node:tell(erlang, ...)
   if answer ~= "ok" then error(answer, 2) end
 end
 
-local LOOKUP = '{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, $1)), '
+--- The beginning of Erlang for ask() and the others: Q is the queue named $1.
+broker.LOOKUP = '{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, $1)), '
+local LOOKUP = broker.LOOKUP
 
 local CONNECTION = [[
   [Pid] = [Pid || [{pid, Pid}, {client_properties, All}]

@@ -55,8 +55,8 @@ end
 -- operator access.
 function line.until_tokens(name, tokens, bell)
   until_true(function()
-    return pcall(broker.suite.tell, broker.suite, "{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<\"/\">>, queue, "
-      .. ("$1)), [{_, %d}] = rabbit_amqqueue:info(Q, [messages]), ok."):format(tokens), bell or stage.bell(name))
+    return pcall(broker.suite.tell, broker.suite, broker.LOOKUP
+      .. ("[{_, %d}] = rabbit_amqqueue:info(Q, [messages]), ok."):format(tokens), bell or stage.bell(name))
   end, 60) -- each superfluous token may take one `poll`
 end
 

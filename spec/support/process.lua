@@ -241,6 +241,11 @@ end
 --- Creates an empty directory; the caller removes it.
 function process.directory() return (process.shell("mktemp", "-d"):match "^[^\n]+") end
 
+--- Makes a directory, or empties it.
+function process.empty_directory(path)
+  process.shell("sh", "-c", 'rm -rf "$1" && mkdir -p "$1"', "sh", path)
+end
+
 local modules -- the directory with the C modules built so far
 
 --- The pkg-config package of this run's Lua.

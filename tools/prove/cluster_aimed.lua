@@ -4,6 +4,7 @@
 --- The story of `make prove-cluster` about mutexes for clusters that are held for long, while faults are aimed at the
 -- node to which a holder is connected, and processes are killed. Judged by held() of all processes, and their histories
 -- by porcupine (`make prove-porcupine`).
+local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local cluster = require "tools.prove.three_nodes"
 local contest = require "tools.prove.cluster_contest"
@@ -30,11 +31,10 @@ end
 
 -- Queues ------------------------------------------------------------------------------------------------------------
 
-local LOOKUP = '{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, $1)), '
-
 -- The number of a node, from Erlang in one that answers; nil: it is not known.
 local function number_of(erlang, queue, through)
-  local fine, found = pcall(nodes[through].ask, nodes[through], "begin " .. LOOKUP .. erlang .. " end.", queue)
+  local fine, found = pcall(nodes[through].ask, nodes[through], "begin " .. broker.LOOKUP .. erlang .. " end.",
+    queue)
   return fine and tonumber(found:match "rabbit@n(%d)") or nil
 end
 
@@ -52,9 +52,10 @@ local function leader_beside(number, queue)
   return leader ~= number and leader or any(others(number))
 end
 
-local function move_leader(queue, from, to)
-  pcall(nodes[from].ask, nodes[from], "begin " .. LOOKUP .. "{Name, _} = amqqueue:get_pid(Q), "
-    .. "ra:transfer_leadership({Name, node()}, {Name, binary_to_atom($2)}) end.", queue, ("rabbit@n%d"):format(to))
+-- From one of the two other nodes to the other one.
+local function move_leader(number, queue)
+  local one, other = others(number)[1], others(number)[2]
+  cluster.move_leader(queue, leader_of(queue, one) == one and other or one, one)
 end
 
 -- Connections between nodes end at once, and are made again.
@@ -127,13 +128,12 @@ local FAULTS = {
     end
   end },
   { "cut off, and the leadership moves to and fro", function(number, queue)
-    local beside = others(number)
     cut(number)
     socket.sleep(0.5 + 4 * math.random())
-    move_leader(queue, beside[1], beside[2])
+    move_leader(number, queue)
     socket.sleep(0.5 + 4 * math.random())
     cluster.heal()
-    move_leader(queue, beside[2], beside[1])
+    move_leader(number, queue)
   end },
 }
 
@@ -207,7 +207,7 @@ end
 local function tell(say, fail, _, _, seed)
   local seconds = tonumber(os.getenv "AIMED" or "") or 300
   local directory = ("%s/aimed-%d"):format(os.getenv "PROVE" or "build/prove", seed)
-  process.shell("sh", "-c", 'rm -rf "$1" && mkdir -p "$1"', "sh", directory)
+  process.empty_directory(directory)
   local names, began, faults, locks = crew(directory), contest.now(), 0, 0
   while contest.now() - began < seconds do
     strike(say, any(names))

@@ -3,6 +3,7 @@
 
 --- Stories of `make prove-cluster` about many short locks: the hammer (hammer.lua) through all three nodes, while nodes
 -- are struck.
+local broker = require "spec.support.broker"
 local cluster = require "tools.prove.three_nodes"
 local hammer = require "tools.prove.hammer"
 local heal = require "tools.prove.cluster_heal"
@@ -50,11 +51,8 @@ end
 
 -- The number of the node on which a queue is, or its leader.
 local function home(queue)
-  local found = nodes[2]:ask([[
-    begin
-      {ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, $1)),
-      case amqqueue:get_pid(Q) of {_, Node} -> Node; Pid -> node(Pid) end
-    end.]], queue)
+  local found = nodes[2]:ask("begin " .. broker.LOOKUP
+    .. "case amqqueue:get_pid(Q) of {_, Node} -> Node; Pid -> node(Pid) end end.", queue)
   return tonumber(found:match "rabbit@n(%d)")
 end
 

@@ -197,7 +197,7 @@ function hammer.run(settings)
     long_stops = 0, cuts = 0, forgotten = 0, prefix = client.unique "hammered" }
   for name, value in pairs(settings) do self[name] = value end
   math.randomseed(self.seed)
-  process.shell("sh", "-c", 'rm -rf "$1" && mkdir -p "$1"', "sh", self.directory)
+  process.empty_directory(self.directory)
   self.cpath = process.c_module "ledger"
   local fine, problem = pcall(run, self)
   process.clear()

@@ -433,7 +433,7 @@ local function new(settings)
   self.prefix = client.unique "prove"
   self.pools = pools.new(self.prefix, settings.kinds)
   self.journals = settings.directory .. "/journals"
-  process.shell("sh", "-c", 'rm -rf "$1" && mkdir -p "$1"', "sh", self.journals)
+  process.empty_directory(self.journals)
   self.cpath = process.c_module "clock"
   journal.use(self.cpath)
   self.journal = journal.open(self.journals, "stage")

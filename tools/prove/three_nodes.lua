@@ -84,6 +84,15 @@ function cluster.seen_by(one)
   return fine and tonumber(answer:match "{ok, (%d+)}") or 0, answer
 end
 
+--- Moves the leadership of a quorum queue to a node, if the node `through` can; returns whether it has begun.
+function cluster.move_leader(queue, to, through)
+  local one = cluster.nodes[through]
+  local fine, answer = pcall(one.ask, one, "begin " .. broker.LOOKUP .. "{Name, _} = amqqueue:get_pid(Q), "
+    .. "ra:transfer_leadership(ra_leaderboard:lookup_leader(Name), {Name, binary_to_atom($2)}) end.", queue,
+    ("rabbit@n%d"):format(to))
+  return fine and answer == "ok"
+end
+
 --- Waits until every node sees all three.
 function cluster.until_whole(seconds)
   until_true(function()

@@ -157,8 +157,8 @@ describe("a pulse", function ()
 
   -- No declare tells a client of a policy, and no argument prevails over it.
   operated_it("goes on under policies, but not under delayed retries or, before 4.3, a delivery limit", function ()
-    local CONFIG = '{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, $1)), {ok, {_, All}, _} = '
-      .. "ra:local_query(amqqueue:get_pid(Q), fun rabbit_fifo:overview/1), maps:get(config, All)."
+    local CONFIG = broker.LOOKUP
+      .. "{ok, {_, All}, _} = ra:local_query(amqqueue:get_pid(Q), fun rabbit_fifo:overview/1), maps:get(config, All)."
     local policies = {
       ['{"max-length":0}'] = "max_length => 0", ['{"message-ttl":0}'] = "msg_ttl => 0",
       ['{"expires":60000}'] = "expires => 60000", ['{"delivery-limit":0}'] = "delivery_limit => 0",

@@ -13,8 +13,7 @@
 #include "cli/lock/held.h"
 
 #define GRACE (10 * AL_SECOND)
-#define GRACE_OF_PROOF                                                                                       \
-  (8 * AL_SECOND) /* a quorum mutex is certain for 12 s at the least, if the queue answers */
+#define GRACE_OF_PROOF (8 * AL_SECOND) /* of a quorum mutex */
 
 /* ---- functions for rows ----------------------------------------------------------------------------------------- */
 
@@ -239,7 +238,7 @@ static void check_name(const cli_options *options) {
 }
 
 /* The guard needs the grace before the certainty ends, which it does 1.45 heartbeats after the broker's last answer at
- * the earliest. */
+ * the earliest; that of a quorum mutex, 12 s after the queue's last answer. */
 static void check_grace(cli_options *options) {
   bool is_given = options->grace >= 0, is_proved = options->quorum && options->kind == AL_LOCK_FAST_MUTEX;
   int64_t most = options->heartbeat = cli_broker_heartbeat(&options->broker);

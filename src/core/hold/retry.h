@@ -5,9 +5,10 @@
  * attempt fails because the broker cannot be reached, cannot serve the queue, or reads no publishers, another attempt
  * follows, within the caller's timeout.
  *
- * Acquires of quorum permits and mutexes, and of several at once, are a little patient without that option. RabbitMQ (3.10.8,
- * 4.3.6) ends the connection of a client, by an error of its own (541), if the client begins to consume from a quorum
- * queue that another client is just declaring or deleting. Nothing was acquired then, and a few more attempts follow.
+ * Acquires of quorum permits and mutexes, and of several at once, are a little patient without that option. RabbitMQ
+ * (3.10.8, 4.3.6) ends the connection of a client, by an error of its own (541), if the client begins to consume from a
+ * quorum queue that another client is just declaring or deleting. Nothing was acquired then, and a few more attempts
+ * follow.
  *
  *   attempting ─┬─ the attempt has a lock ──> done
  *     ^         ├─ it failed for good ──> done: its code and message

@@ -60,7 +60,7 @@ struct al_claim {
   /* UNDOING, and the broker denies the request that would undo it. The session waits until it is seen to be gone. */
   bool is_denied;
   char denial[160];
-  bool lingers;            /* RELEASING, for seconds, and nobody waits for that */
+  bool lingers;            /* RELEASING, for seconds, and only a close of the session waits for that */
   bool was_let_go;         /* by its owner, or with its session */
   bool is_counted;         /* it is a lock that an acquire has got (al_session_stats) */
   _Atomic bool is_revoked; /* an administrator asked for it back; never reset */

@@ -101,7 +101,7 @@ static void fail(al_drain *drain, al_code code, const char *queue, const char *t
 
 bool al_drain_is_bare(const al_drain *drain) { return drain->ready == 0 && drain->consumers > 0; }
 
-bool al_drain_is_sole(const al_drain *drain) { return al_drain_is_bare(drain) && drain->consumers == 1; }
+bool al_drain_is_sole(const al_drain *drain) { return drain->ready == 0 && drain->consumers == 1; }
 
 bool al_drain_is_alone(const al_drain *drain) { return drain->looked_at - OVERLOOKED >= drain->alone_since; }
 

@@ -97,7 +97,8 @@ bool al_permit_is_doubted(const al_permit *permit);
 void al_permit_ask(al_permit *permit, bool checks_first);
 
 /* A waiter of a quorum mutex asks how its queue does. If a token lies ready for long, the claim is lost: the queue does
- * not serve this consumer. If there is no token that the queue could give to anybody, was_deserted becomes true. */
+ * not serve this consumer. If for half a minute there is no token that the queue could give to anybody,
+ * was_deserted becomes true. */
 void al_permit_look(al_permit *permit);
 
 /* The base and count of this delivery of a permit; 0: it has none. It has none if the message is not of this library,

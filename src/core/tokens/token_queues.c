@@ -11,22 +11,21 @@
 
 static void inspect(al_token_queues *queues) {
   al_op *op = queues->op;
-  char name[AL_NAME_SIZE];
+  char permits[AL_NAME_SIZE], marks[AL_NAME_SIZE];
   queues->rests = false;
-  snprintf(name, sizeof name, "%s", queues->permits.queue);
-  al_inspect_begin(&queues->permits, op, &op->session->holder, name);
-  snprintf(name, sizeof name, "%s", queues->marks.queue);
-  if (!op->done) al_inspect_begin(&queues->marks, op, &op->session->holder, name);
+  al_name(permits, AL_SUFFIX_PERMITS, queues->name);
+  al_name(marks, AL_SUFFIX_MARKS, permits);
+  al_inspect_begin(&queues->permits, op, &op->session->holder, permits);
+  if (!op->done) al_inspect_begin(&queues->marks, op, &op->session->holder, marks);
 }
 
 void al_token_queues_begin(al_token_queues *queues, al_op *op, const char *name) {
   *queues = (al_token_queues){
       .op = op,
+      .name = name,
       .wait = AL_BACKOFF_ADMIN,
       .silent_until = al_deadline_after(op->session->now, op->session->settings.timeout),
   };
-  al_name(queues->permits.queue, AL_SUFFIX_PERMITS, name);
-  al_name(queues->marks.queue, AL_SUFFIX_MARKS, queues->permits.queue);
   inspect(queues);
 }
 

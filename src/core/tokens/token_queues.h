@@ -22,15 +22,16 @@
 
 typedef struct al_token_queues {
   al_op *op;
+  const char *name; /* of the semaphore; the caller's text, which must stay valid */
   al_inspect permits, marks;
   bool rests;
   al_backoff wait;      /* between inspections */
   int64_t silent_until; /* so long, "no marks" may be the answer of a queue that is silent */
 } al_token_queues;
 
-/* Inspects both queues in one round trip. The holder must be open. RabbitMQ says
- * of a quorum queue that does not answer within 0.25 s that it has no messages and no consumers. So if there are
- * permits and no marks, the queues are inspected again, for the session's timeout. */
+/* Inspects both queues in one round trip. The holder must be open. RabbitMQ says of a quorum queue that does not answer
+ * within 0.25 s that it has no messages and no consumers. So if there are permits and no marks, the queues are
+ * inspected again, for the session's timeout. */
 void al_token_queues_begin(al_token_queues *queues, al_op *op, const char *name);
 
 /* Fails the operation if the node of a queue is down. */
