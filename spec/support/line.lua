@@ -145,10 +145,10 @@ function line.next(waiting, seconds)
   error(("none of %d was woken"):format(#waiting), 2)
 end
 
---- Whether all of them still wait.
+--- True if all of them still wait; otherwise an error tells what became of the first that does not.
 function line.all_wait(waiting)
-  for _, one in ipairs(waiting) do
-    if one:finished() then return false end
+  for i, one in ipairs(waiting) do
+    if one:finished() then error(("number %d does not wait: %s, %s"):format(i, one:finish()), 2) end
   end
   return true
 end
