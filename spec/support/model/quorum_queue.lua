@@ -110,24 +110,6 @@ local function put_all_back(self, consumer, fails)
   end
 end
 
-local function count_used(self)
-  local count = 0
-  for _, message in ipairs(self.out) do count = count + (message.own.acquired > 0 and 1 or 0) end
-  for _, own in ipairs(self.messages) do count = count + (own.acquired > 0 and 1 or 0) end
-  return count
-end
-
--- Known, and left out (docs/specification.md, 6.1): a queue that takes the role or the message from a holder too early,
--- while the holder is before its third nack, or from a client that waits for such a holder; or while there are two
--- messages that had a holder. `broker.rests`: tells whether the message is with a holder that is between two proofs.
-local function is_known(self, consumer)
-  for _, message in ipairs(self.out) do
-    local is_last = (message.own.acquired - message.own.failures) % 3 == 2
-    if message.consumer == consumer and is_last and not self.broker.rests(message) then return true end
-  end
-  return count_used(self) > 1
-end
-
 function Quorum:publish(message)
   if self.rejects and #self.messages >= self.max_length then return false end
   table.insert(self.messages, { acquired = 0, failures = 0, properties = message.properties, header = message.header,
@@ -212,6 +194,7 @@ function Quorum:channel_down(channel) command(self, channel, down, channel) end
 
 local function move(self, consumer)
   if consumer.is_waiting or not (consumer.status == "suspected" or consumer.status == "lost, suspected") then return end
+  self.broker.world:note("broker", "%s is moved away from %s", self.name, consumer.tag)
   put_all_back(self, consumer, false)
   consumer.is_waiting, consumer.status = true, "suspected"
   activate(self)
@@ -231,9 +214,7 @@ local function suspect(self, node)
   if not self.at[node].is_cut then return end
   for _, consumer in ipairs(self.consumers) do
     if node_of(consumer) == node then
-      if consumer.status ~= "suspected" or not is_known(self, consumer) then
-        consumer.status = SUSPECTED[consumer.status]
-      end
+      consumer.status = SUSPECTED[consumer.status]
       if not consumer.is_waiting then start_timer(self, consumer) end
     end
   end
@@ -318,7 +299,7 @@ end
 --- A timer that a former leader has left fires too early.
 function Quorum:hasten()
   local consumer = active(self)
-  if consumer and not self.is_stuck and not is_known(self, consumer) then move(self, consumer) end
+  if consumer and not self.is_stuck then move(self, consumer) end
 end
 
 return Quorum

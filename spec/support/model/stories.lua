@@ -281,7 +281,7 @@ add({ kind = "quorum_mutex", what = "a quorum mutex", prefix = "quorum", version
   { "cut", "while nodes are cut off", rounds = 5, count = 10, troubles = { "partition", "partition", "death" } },
   { "cut twice", "while nodes are cut off, and leaders move", often = 3, rounds = 5, count = 10,
     is_doubled = true, poll = 20, troubles = { "partition", "partition", "death" } },
-  { "cut in time", "while nodes are cut off in the middle of a proof", often = 3, rounds = 3, count = 10, hold = 20,
+  { "cut in time", "while nodes are cut off in the middle of a proof", often = 3, rounds = 3, count = 10, hold = 60,
     cuts = { 14 }, notices = { 0.1 }, is_doubled = true, poll = 20, waiting = { "for long" },
     troubles = { "partition in time" } },
   { "stale", "while what one node delivers is far behind", often = 3, rounds = 8, count = 40, hold = 3,

@@ -67,6 +67,20 @@ describe("a quorum mutex", function ()
     peer.quorum:silent()
   end
 
+  -- The core brings its token to rest: by rejects, one at least if `proves`, until the failures are a multiple of three,
+  -- and then by nacks until n is. Returns its counts.
+  local function rests(taker, acquired, failures, op, proves)
+    while proves or failures % 3 > 0 or (acquired - failures) % 3 > 0 do
+      local rejects = proves or failures % 3 > 0
+      proves = false
+      gives(taker, rejects and "reject" or "nack")
+      assert.is_falsy(op and op:done())
+      acquired, failures = acquired + 1, failures + (rejects and 1 or 0)
+      comes(taker, acquired, failures)
+    end
+    return acquired, failures
+  end
+
   -- What the core asks while no token has come.
   local function settles(taker)
     if peer.quorum:next() == "channel.open" then peer.quorum:opened() end
@@ -158,12 +172,43 @@ describe("a quorum mutex", function ()
     peer:pass(TAKEOVER - waited - 0.01)
     peer.quorum:silent()
     peer:pass(0.02)
-    for i = 1, 2 do
-      gives(taker, "nack")
-      assert.is_false(op:done())
-      comes(taker, acquired + i, failures)
-    end
+    rests(taker, acquired, failures, op, true)
     assert.is_true(peer:result(op):held())
+  end)
+
+  -- Its holder's third nack was answered to this client, perhaps.
+  it("is doubted, too, if the token is at rest: its holder has not ended", function ()
+    local op, taker = asks(60, { 3, 3 })
+    gives(taker, "nack")
+    comes(taker, 4, 3)
+    peer:pass(2.6)
+    gives(taker, "reject")
+    assert.is_false(op:done())
+  end)
+
+  -- The queue may have moved the token away from this client, to it again, and away again, before it sent the nack.
+  it("is not held by answers to nacks alone", function ()
+    local op, taker = asks(60, { 5, 3 })
+    gives(taker, "nack")
+    peer:pass(TAKEOVER + 0.01)
+    peer.quorum:opened()
+    looks(true, 0, 1)
+    comes(taker, 6, 3)
+    gives(taker, "nack")
+    comes(taker, 7, 3)
+    rests(taker, 7, 3, op, true)
+    assert.is_true(peer:result(op):held())
+  end)
+
+  it("is held after one proof; the token comes to rest after that, before a release", function ()
+    local op, taker = asks(60, { 1, 1 })
+    gives(taker, "reject")
+    comes(taker, 2, 2)
+    local lock = peer:result(op)
+    local release = peer:keep(lock:release())
+    assert.same({ 3, 3 }, { rests(taker, 2, 2) })
+    peer.quorum:closes(taker.channel)
+    assert.is_true(release:done())
   end)
 
   -- Otherwise clients with shorter timeouts would wait anew, one after the other, for ever.
@@ -182,11 +227,7 @@ describe("a quorum mutex", function ()
       peer.quorum:silent()
       local close = i == 2 and peer.session:close() -- which waits for that
       peer:pass(TAKEOVER + 0.01)
-      for more = 1, 2 do
-        assert.is_false(close and close:done())
-        gives(taker, "nack")
-        comes(taker, acquired + more, failures)
-      end
+      rests(taker, acquired, failures, close or nil, true)
       peer.quorum:closes(taker.channel)
       if close then peer.quorum:expect "connection.close" end
     end
@@ -195,11 +236,13 @@ describe("a quorum mutex", function ()
   it("with a token that nobody has held is doubted, unless there was no queue; it is marked by nacks", function ()
     for _, exists in ipairs{ true, false } do
       mutex = peer:fast_mutex("images", { queue_type = "quorum" })
-      local op, taker = asks(60, { 1 - MARKED, 1 }, 0, exists) -- somebody had it, and has ended
-      for acquired = 2 - MARKED, exists and 2 - MARKED or 4 - MARKED do
+      local op, taker = asks(60, { 2 - MARKED, 2 }, 0, exists) -- two had it, and have ended
+      gives(taker, "reject")
+      comes(taker, 3 - MARKED, 3)
+      for acquired = 4 - MARKED, exists and 4 - MARKED or 6 - MARKED do
         gives(taker, "nack")
         assert.is_false(op:done())
-        comes(taker, acquired, 1)
+        comes(taker, acquired, 3)
       end
       assert.equal(not exists, op:done())
       op:drop()
@@ -218,6 +261,19 @@ describe("a quorum mutex", function ()
     settles(taker)
     peer.quorum:closes(taker.channel)
     peer:failed(op, "busy")
+    op = peer:keep(mutex:acquire(0)) -- which looks first now
+    looks(true, 0, 1)
+    peer:failed(op, "busy")
+  end)
+
+  it("is given back by an acquire whose time is over when the proof under way has ended", function ()
+    local op, taker = asks(5, { 2, 2 })
+    gives(taker, "reject")
+    peer:pass(5.01)
+    peer:failed(op, "timeout")
+    peer.quorum:silent()
+    comes(taker, 3, 3)
+    peer.quorum:closes(taker.channel)
   end)
 
   it("deletes a token that comes in place of its own, which then proves it", function ()
@@ -314,10 +370,7 @@ describe("a quorum mutex", function ()
       message_count = 1, consumer_count = 0 }, { channel = taker.channel, method = "basic.consume-ok",
       consumer_tag = taker.tag }, token(taker, 2, 2))
     peer.quorum:expect("basic.reject", { channel = taker.channel })
-    for acquired = 6, 7 do
-      gives(held, "nack")
-      comes(held, acquired, 4)
-    end
+    rests(held, 5, 4)
     comes(taker, 3, 3)
     assert.is_true(peer:result(op):held() and lock:held())
   end)
@@ -334,8 +387,7 @@ describe("a quorum mutex", function ()
   end)
 
   it("deletes a token that is older than the one that it awaits", function ()
-    local _, taker = asks(60, { 5, 3 })
-    peer:pass(2.6)
+    local _, taker = asks(60, { 5, 2 })
     gives(taker, "reject")
     comes(taker, 4, 3)
     peer.quorum:expect("basic.ack", { channel = taker.channel, delivery_tag = taker.delivery })

@@ -9,11 +9,15 @@ static int64_t silent(const al_proof *proof) { return proof->returns - 2 * proof
 
 static int64_t steps(const al_proof *proof) { return silent(proof) % 3; }
 
+static int64_t ends(const al_proof *proof) { return proof->failures % 3; }
+
 /* The token was never nacked, so it was never held: a client has published it that found none. Another one may have been
  * lost with its holder. */
 static bool is_unmarked(const al_proof *proof) { return silent(proof) == 0; }
 
-static bool is_clean(const al_proof *proof) { return steps(proof) == 0; }
+static bool is_at_rest(const al_proof *proof) {
+  return steps(proof) == 0 && ends(proof) == 0 && !is_unmarked(proof);
+}
 
 static bool is_held(const al_proof *proof) { return proof->certain_until > 0; }
 
@@ -25,11 +29,15 @@ static bool is_answer(const al_proof *proof, const al_content *content) {
 }
 
 static bool is_free(const al_proof *proof, int64_t now) {
-  return is_clean(proof) && (!is_unmarked(proof) || now < proof->new_until);
+  return is_unmarked(proof) ? now < proof->new_until : steps(proof) == 0 && ends(proof) != 0;
 }
+
+/* True if others may hold the mutex, or may have the token by now. */
+static bool doubts(const al_proof *proof) { return proof->proved_at < proof->free_at; }
 
 bool al_proof_read(al_proof *proof, const al_content *content, int64_t now) {
   bool answers = is_answer(proof, content), was_held = is_held(proof);
+  bool proves = answers && proof->act == AL_PROOF_REJECTS;
   proof->has_token = true;
   proof->act = AL_PROOF_RESTS;
   memcpy(proof->id, content->message_id, sizeof proof->id);
@@ -38,9 +46,12 @@ bool al_proof_read(al_proof *proof, const al_content *content, int64_t now) {
   if (!answers) {
     proof->free_at = is_free(proof, now) ? now : now + AL_PROOF_TAKEOVER;
     proof->acted_at = now;
-  } else if (proof->acted_at >= proof->free_at && (was_held || (is_clean(proof) && !is_unmarked(proof)))) {
-    proof->certain_until = proof->acted_at + AL_PROOF_CERTAIN;
   }
+  if (!answers || proves) proof->proved_at = proves ? proof->acted_at : 0;
+  if (was_held && answers)
+    proof->certain_until = proof->acted_at + AL_PROOF_CERTAIN;
+  else if (!doubts(proof) && steps(proof) == 0 && !is_unmarked(proof))
+    proof->certain_until = proof->proved_at + AL_PROOF_CERTAIN;
   return answers || !was_held;
 }
 
@@ -54,13 +65,18 @@ bool al_proof_has_token(const al_proof *proof, int64_t now) {
   return proof->has_token && !is_away;
 }
 
+static int64_t next_at(const al_proof *proof) {
+  int64_t pulse = proof->acted_at + AL_PROOF_PULSE;
+  return doubts(proof) && proof->free_at < pulse ? proof->free_at : pulse;
+}
+
 al_proof_act al_proof_next(const al_proof *proof, int64_t now, bool shields) {
   if (!proof->has_token || proof->act != AL_PROOF_RESTS) return AL_PROOF_RESTS;
-  bool doubts = now < proof->free_at, stays = shields && is_held(proof);
-  if (doubts ? is_clean(proof) : steps(proof) != stays) return AL_PROOF_NACKS;
-  if (!is_held(proof) && !doubts) return is_unmarked(proof) ? AL_PROOF_NACKS : AL_PROOF_REJECTS;
-  if (now < proof->acted_at + AL_PROOF_PULSE) return AL_PROOF_RESTS;
-  return doubts || stays ? AL_PROOF_REJECTS : AL_PROOF_NACKS;
+  bool stays = doubts(proof) || (shields && is_held(proof));
+  if (ends(proof) != 0 && !(stays && steps(proof) == 1)) return AL_PROOF_REJECTS;
+  if (stays ? steps(proof) != 1 : !is_at_rest(proof)) return AL_PROOF_NACKS;
+  if (now < next_at(proof)) return AL_PROOF_RESTS;
+  return stays ? AL_PROOF_REJECTS : AL_PROOF_NACKS;
 }
 
 bool al_proof_is_shielded(const al_proof *proof) { return steps(proof) == 1 && proof->act != AL_PROOF_NACKS; }
@@ -74,21 +90,18 @@ void al_proof_hurry(al_proof *proof) {
   if (proof->act == AL_PROOF_RESTS) proof->acted_at -= AL_PROOF_PULSE;
 }
 
-static bool is_here(const al_proof *proof) { return proof->has_token && proof->act == AL_PROOF_RESTS; }
-
 bool al_proof_is_settled(const al_proof *proof, int64_t now) {
-  return is_here(proof) && is_clean(proof) && now >= proof->free_at;
+  bool is_here = proof->has_token && proof->act == AL_PROOF_RESTS;
+  bool would_be_free = steps(proof) == 0 && ends(proof) != 2 && !is_unmarked(proof);
+  return is_here && would_be_free && now >= proof->free_at;
 }
 
 bool al_proof_is_doubtful(const al_proof *proof, int64_t now) {
-  return is_here(proof) && !al_proof_is_settled(proof, now);
+  return al_proof_has_token(proof, now) && !al_proof_is_settled(proof, now);
 }
 
 int64_t al_proof_due(const al_proof *proof) {
   if (!proof->has_token) return AL_NEVER;
   int64_t due = is_held(proof) ? proof->certain_until : AL_NEVER;
-  if (proof->act != AL_PROOF_RESTS) return due;
-  int64_t pulse = proof->acted_at + AL_PROOF_PULSE;
-  if (!is_held(proof) && proof->free_at < pulse) pulse = proof->free_at;
-  return pulse < due ? pulse : due;
+  return proof->act == AL_PROOF_RESTS && next_at(proof) < due ? next_at(proof) : due;
 }

@@ -4,22 +4,32 @@
  * The proof that this client holds a quorum mutex (docs/specification.md, 6.1). The token is the only message of the
  * queue. To hold the mutex is to have the token, and to have proved lately that the queue knows it.
  *
- * The queue counts in the token how often it came back, and how often for a reason that a delivery limit counts. Let
- * `silent` be the difference. It does not change when a client rejects the token, and when a channel or connection
- * ends, for which its client holds nothing any more. It grows by one when a client nacks the token, and when the
- * queue moves it away from a client that it cannot reach, which may not know it.
+ * The queue counts in the token how often it came back, and how often for a reason that a delivery limit counts:
+ * `failures`. Let `silent` be the difference. A client adds one to `failures` when it rejects the token; so does the end
+ * of its channel or connection, after which it holds nothing. A client adds one to `silent` when it nacks the token; so
+ * does the queue when it moves the token away from a client that it cannot reach, which may not know it. Modulo three:
  *
- *   0                    the token is new. There may have been another: as another number, unless the queue is new
- *   a multiple of three  the token came from a client that holds nothing. The next client may hold the mutex at once
- *   another number       its last holder may not know that it is not. The next client waits for AL_PROOF_TAKEOVER first
+ *   silent  failures
+ *   0       0        at rest: with a holder
+ *   0       1 or 2   free: its holder has ended. The next client may hold the mutex at once
+ *   1       any      with a client that waits, or with a holder whose channel may end before it learns of that
+ *   others           with a client that is on its way to one of these
  *
- * A delivery alone proves nothing: a member of the queue that lags may deliver what another client has by now. So the
- * token is given back, and comes again, with counts that are exactly one step further: then the queue has done this
- * after it was asked, and nobody else had the token meanwhile. The first time it is given back by a reject, which
- * leaves `silent` as it is; or, after a wait, by nacks until `silent` is a multiple of three. A holder gives it back
- * three times, from time to time, by nacks: a client that gets the token instead finds another number. Two would not do:
- * where a holder's nacks arrive and the deliveries to it do not, it has nacked once, and the queue that moves the token
- * away adds one.
+ * A client that gets the token and finds it not free waits for AL_PROOF_TAKEOVER: its last holder may not know that it is
+ * not. So it does where `silent` is 0, not modulo three: the token is new, and there may have been another; unless the
+ * queue is new, too.
+ *
+ * A delivery alone proves nothing: a member of the queue that lags may deliver what another client has by now. So a client
+ * rejects the token, and it comes again, with counts that are exactly one step further: then the queue has done this
+ * after it was asked. For nothing else leaves `silent` as it is, and lets the client have the token again. (A nack has no
+ * such answer: the queue may have moved the token away and back. But a holder that hears of each step within
+ * AL_PROOF_CERTAIN may take it for one. That would need two moves within this time.) After that, and after the wait, the
+ * client brings the token to rest. A holder gives it back from time to time, by three nacks.
+ *
+ * What a holder, or a client that waits, does to the token does not make it free, nor does what the queue does by itself:
+ * only an end does, of a client that has it at rest. So it does not matter to whom the queue hands a token that was given
+ * back. A client that takes a free token rejects it until it is at rest. `failures` goes to 2 and not to 0 then, where it
+ * was 1; so one client more may end that got the free token and did nothing to it yet.
  *
  * Nothing here sends. */
 #ifndef AL_CORE_TOKENS_PROOF_H
@@ -44,6 +54,7 @@ typedef struct al_proof {
   int64_t free_at;           /* another client may hold the mutex before that */
   al_proof_act act;          /* by which the token was given back; RESTS: it was not */
   int64_t acted_at;          /* when it was given back last, or came to this client */
+  int64_t proved_at;         /* the queue has handled a reject that was sent then. 0: none */
   int64_t certain_until;     /* 0: the mutex is not held */
 } al_proof;
 
