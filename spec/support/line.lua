@@ -73,7 +73,7 @@ end
 --- A second process with `take(timeout, fair, priority, poll)`, which keeps its result as `lock` and prints when it
 -- begins to wait. The options of its connection are Lua source; its broker is $AMQP_URL by default.
 function line.process(name, options, url)
-  local new = stage.process(name, options, url)
+  local new = stage.process(name, options, url, { AMQPLOCKS_TRACE = "/dev/stdout" })
   new.name = name
   new:run([[
     function take(timeout, fair, priority, poll)
@@ -99,6 +99,9 @@ end
 
 local function waits_told(one) return select(2, one:output():gsub("waits\n", "")) end
 
+-- How often it has done what there is to do before it waits, by its trace.
+local function rests(one) return select(2, one:output():gsub("%.c:waiting\n", "")) end
+
 --- Whether a process has begun to wait for the `nth` time (1).
 function line.waits(one, nth) return waits_told(one) >= (nth or 1) end
 
@@ -119,16 +122,17 @@ local function expected(one, is_foreign)
   return standing and standing + 1
 end
 
---- The same, but returns when the process has found no slot and consumes from the bell, if there is one, behind all
--- earlier waiters. A process with a `bell` waits for a lock other than a semaphore. Its holder uses this library,
--- unless `is_foreign`. `poll` must not be shorter than a busy machine needs: a waiter takes a bell that does not answer
--- within `poll` for absent.
+--- The same, but returns when the process has found no slot, consumes from the bell, if there is one, behind all
+-- earlier waiters, and has searched once more since then: it would take what comes free before. A process with a `bell`
+-- waits for a lock other than a semaphore. Its holder uses this library, unless `is_foreign`. `poll` must not be shorter
+-- than a busy machine needs: a waiter takes a bell that does not answer within `poll` for absent.
 function line.join(one, options, is_foreign)
-  local told, consumers = waits_told(one), expected(one, is_foreign)
+  local told, rested, consumers = waits_told(one), rests(one), expected(one, is_foreign)
   line.begin(one, options)
   until_true(function()
     if one:finished() then error("it does not wait: " .. tostring(one:finish()), 0) end
-    return waits_told(one) > told and select(2, line.at(one.name, one.bell)) == consumers
+    local is_waiting = waits_told(one) > told and rests(one) > rested
+    return is_waiting and select(2, line.at(one.name, one.bell)) == consumers
   end, SECONDS)
   return one
 end

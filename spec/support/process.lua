@@ -147,7 +147,7 @@ function process.start(environment, ...)
   for _, word in ipairs{ "bash", "-c", process.LAUNCH, "launch", os.getenv "LUA" or "lua", PROGRAM, tostring(port) } do
     table.insert(words, quoted(word))
   end
-  os.execute(table.concat(words, " ") .. " </dev/null >" .. quoted(log) .. " 2>&1 &")
+  os.execute(table.concat(words, " ") .. " </dev/null >>" .. quoted(log) .. " 2>&1 &")
   self.socket = server:accept()
   server:close()
   self.log = assert(io.open(log))

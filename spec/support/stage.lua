@@ -45,8 +45,8 @@ end
 
 --- A second process, with a connection `conn` (to $AMQP_URL by default) and a semaphore `sem` of this name. The options
 -- are Lua source.
-function stage.process(name, options, url)
-  local new = process.start()
+function stage.process(name, options, url, environment)
+  local new = process.start(environment)
   new:run("conn = assert(require('amqplocks').connect(..., " .. (options or "nil") .. "))", url)
   new:run("sem = conn:semaphore(...)", name)
   return new
