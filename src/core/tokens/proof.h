@@ -84,7 +84,7 @@ void al_proof_hurry(al_proof *proof);
 /* True if the token is here and nobody else may hold the mutex: a release now lets the next client hold it at once. */
 bool al_proof_is_settled(const al_proof *proof, int64_t now);
 
-/* True if the token is here and somebody else may hold the mutex: a release now lets the next client wait anew. */
+/* True if a release now would let the next client wait: somebody else may hold the mutex, or the token is under way. */
 bool al_proof_is_doubtful(const al_proof *proof, int64_t now);
 
 /* When al_proof_next() may return something else than now, or the mutex is lost. AL_NEVER. */
