@@ -123,9 +123,9 @@ local function expected(one, is_foreign)
 end
 
 --- The same, but returns when the process has found no slot, consumes from the bell, if there is one, behind all
--- earlier waiters, and has searched once more since then: it would take what comes free before. A process with a `bell`
--- waits for a lock other than a semaphore. Its holder uses this library, unless `is_foreign`. `poll` must not be shorter
--- than a busy machine needs: a waiter takes a bell that does not answer within `poll` for absent.
+-- earlier waiters, and has searched once more since then: it would take what comes free before. A process with a
+-- `bell` waits for a lock other than a semaphore. Its holder uses this library, unless `is_foreign`. `poll` must not be
+-- shorter than a busy machine needs: a waiter takes a bell that does not answer within `poll` for absent.
 function line.join(one, options, is_foreign)
   local told, rested, consumers = waits_told(one), rests(one), expected(one, is_foreign)
   line.begin(one, options)

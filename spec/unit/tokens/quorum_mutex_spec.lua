@@ -67,8 +67,8 @@ describe("a quorum mutex", function ()
     peer.quorum:silent()
   end
 
-  -- The core brings its token to rest: by rejects, one at least if `proves`, until the failures are a multiple of three,
-  -- and then by nacks until n is. Returns its counts.
+  -- The core brings its token to rest: by rejects, one at least if `proves`, until the failures are a multiple of
+  -- three, and then by nacks until n is. Returns its counts.
   local function rests(taker, acquired, failures, op, proves)
     while proves or failures % 3 > 0 or (acquired - failures) % 3 > 0 do
       local rejects = proves or failures % 3 > 0

@@ -83,7 +83,7 @@ function troubles.partition(crowd)
   if queue and not is_any_cut(queue) then cut(crowd, queue, pick_node(crowd, queue)) end
 end
 
--- The next node whose client proves something is cut off in the moment of the queue's answer. Seldom it is one that waits.
+-- The next node whose client proves something is cut off in the moment of the queue's answer; seldom that of a waiter.
 troubles["partition in time"] = function (crowd) crowd.kind.is_aimed = true end
 
 function QuorumMutex:delivered(queue, consumer, message)
