@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- A quorum mutex is held when its queue has proved it (proof.h). A token is a list of two counts: failures, and
--- before them how often it came back, less MARKED: somebody has held it before.
+-- A quorum mutex is held when its queue has proved it (proof.h). A token is told by its surplus: by how many the
+-- failures that its queue counts exceed its other returns. Those are 10, unless something else is said.
 local scene = require "spec.unit.tokens.permit_scene"
 
-local QUEUE, CERTAIN, TAKEOVER, MARKED = "images-fastmutex", 14.5, 15.25, 3
+local QUEUE, CERTAIN, TAKEOVER, SHIELDED = "images-fastmutex", 14.5, 15.25, -3
 
 describe("a quorum mutex", function ()
   local peer, mutex
@@ -27,17 +27,19 @@ describe("a quorum mutex", function ()
     peer.quorum:refuse(channel, 404, "NOT_FOUND - no queue 'images-fastmutex' in vhost '/'", "queue.declare")
   end
 
-  local function token(taker, acquired, failures)
+  local function token(taker, surplus, others)
+    taker.others = others or taker.others or 10
+    taker.failures = taker.others + surplus
     local message
-    message, taker.delivery = scene.message(taker, { headers = { ["x-acquired-count"] = acquired + MARKED,
-      ["x-delivery-count"] = failures } }, true)
+    message, taker.delivery = scene.message(taker, { headers = { ["x-acquired-count"] = taker.others + taker.failures,
+      ["x-delivery-count"] = taker.failures } }, true)
     return message
   end
 
   local function comes(...) peer.quorum:send(token(...)) end
 
-  -- An acquire that consumes, and gets a token with these counts, or none: then so many consume. Returns op, taker.
-  local function asks(timeout, counts, consumers, exists)
+  -- An acquire that consumes, and gets a token of this surplus, or none: then so many consume. Returns op, taker.
+  local function asks(timeout, surplus, consumers, exists, others)
     local op, link = peer:keep(mutex:acquire(timeout)), peer.quorum
     if link:due() then link:handshake(peer.limits) end
     if link:next() == "channel.open" then link:opened() end
@@ -57,7 +59,7 @@ describe("a quorum mutex", function ()
       consumer_count = consumers or 0 }
     local taker = { channel = channel, tag = consume.consumer_tag }
     peer.quorum:send({ channel = channel, method = "basic.consume-ok", consumer_tag = taker.tag },
-      counts and token(taker, counts[1], counts[2]))
+      surplus and token(taker, surplus, others))
     return op, taker
   end
 
@@ -67,19 +69,17 @@ describe("a quorum mutex", function ()
     peer.quorum:silent()
   end
 
-  -- The core brings its token to rest: by rejects, one at least if `proves`, until the failures are a multiple of
-  -- three, and then by nacks until n is. Returns its counts.
-  local function rests(taker, acquired, failures, op, proves)
-    while proves or failures % 3 > 0 or (acquired - failures) % 3 > 0 do
-      local rejects = proves or failures % 3 > 0
-      proves = false
-      gives(taker, rejects and "reject" or "nack")
-      assert.is_falsy(op and op:done())
-      acquired, failures = acquired + 1, failures + (rejects and 1 or 0)
-      comes(taker, acquired, failures)
+  -- The same, and it comes again.
+  local function returns(taker, how, ...)
+    for _, way in ipairs{ how, ... } do
+      gives(taker, way)
+      local surplus = taker.failures - taker.others
+      if way == "nack" then taker.others = taker.others + 1 end
+      comes(taker, way == "nack" and surplus - 1 or surplus + 1)
     end
-    return acquired, failures
   end
+
+  local function pulse(taker) returns(taker, "nack", "reject") end
 
   -- What the core asks while no token has come.
   local function settles(taker)
@@ -91,27 +91,23 @@ describe("a quorum mutex", function ()
     scene.answer(peer, taker)
   end
 
-  -- Returns lock, taker; its counts are { 3, 3 }.
+  -- Returns lock, taker; its surplus is 0.
   local function holding()
-    local op, taker = asks(0, { 2, 2 })
-    gives(taker, "reject")
+    local op, taker = asks(0, 1)
+    returns(taker, "reject", "nack")
     assert.is_false(op:done())
-    comes(taker, 3, 3)
+    returns(taker, "nack")
     return peer:result(op), taker
   end
 
   it("is held when the token came back by our reject, for as long as the queue confirms it", function ()
     local lock, taker = holding()
-    local acquired = 3
     for _ = 1, 3 do
       assert.near(CERTAIN, lock:certain_for(), 0.01)
       peer:pass(2.6)
-      for _ = 1, 3 do
-        gives(taker, "nack")
-        acquired = acquired + 1
-        comes(taker, acquired, 3)
-        assert.near(CERTAIN, lock:certain_for(), 0.01)
-      end
+      returns(taker, "nack")
+      assert.near(CERTAIN - 2.6, lock:certain_for(), 0.01)
+      returns(taker, "reject")
     end
     peer:pass(2.6)
     gives(taker, "nack")
@@ -123,18 +119,20 @@ describe("a quorum mutex", function ()
   end)
 
   it("is certain since its question was sent, not since the answer came", function ()
-    local op, taker = asks(20, { 2, 2 })
+    local op, taker = asks(20, 1)
     gives(taker, "reject")
     peer:pass(3)
-    comes(taker, 3, 3)
+    comes(taker, 2)
+    returns(taker, "nack", "nack")
     assert.near(CERTAIN - 3, peer:result(op):certain_for(), 0.01)
   end)
 
   it("is not held by an answer that is not exactly one step further", function ()
-    for _, counts in ipairs{ { 4, 3 }, { 3, 2 }, { 4, 4 }, { 2, 2 } } do
-      local op, taker = asks(60, { 2, 2 })
-      gives(taker, "reject")
-      comes(taker, counts[1], counts[2])
+    for _, counts in ipairs{ { 1, 11 }, { 0, 12 }, { 3, 10 } } do
+      local op, taker = asks(60, 1)
+      returns(taker, "reject", "nack")
+      gives(taker, "nack")
+      comes(taker, counts[1], counts[2] + 1)
       assert.is_false(op:done())
       op:drop()
       peer.quorum:ignore()
@@ -142,7 +140,7 @@ describe("a quorum mutex", function ()
   end)
 
   it("is lost by such an answer", function ()
-    for _, counts in ipairs{ { 5, 3 }, { 4, 4 }, { 5, 4 } } do
+    for _, counts in ipairs{ { 0, 13 }, { 0, 14 }, { -2, 14 }, { 1, 13 } } do
       local lock, taker = holding()
       peer:pass(2.6)
       gives(taker, "nack")
@@ -154,96 +152,76 @@ describe("a quorum mutex", function ()
 
   it("is lost by a token that comes beside the one in hand", function ()
     local lock, taker = holding()
-    comes(taker, 4, 3)
+    comes(taker, -1, 13)
     assert.equal("lost", select(3, lock:held()))
     peer.quorum:closes(taker.channel)
   end)
 
-  it("whose last holder may not know its loss is waited for, and cleared by a nack", function ()
-    local op, taker = asks(60, { 3, 2 })
-    local acquired, failures, waited = 3, 2, 0
+  it("whose last holder may not know its loss is waited for, and then proved by rejects", function ()
+    local op, taker = asks(60, 0)
+    returns(taker, "nack", "nack", "nack")
+    local waited = 0
     while waited + 2.6 < TAKEOVER do
       peer:pass(2.6)
       waited = waited + 2.6
-      gives(taker, "reject")
-      acquired, failures = acquired + 1, failures + 1
-      comes(taker, acquired, failures)
+      pulse(taker)
     end
     peer:pass(TAKEOVER - waited - 0.01)
     peer.quorum:silent()
     peer:pass(0.02)
-    rests(taker, acquired, failures, op, true)
-    assert.is_true(peer:result(op):held())
-  end)
-
-  -- Its holder's third nack was answered to this client, perhaps.
-  it("is doubted, too, if the token is at rest: its holder has not ended", function ()
-    local op, taker = asks(60, { 3, 3 })
-    gives(taker, "nack")
-    comes(taker, 4, 3)
-    peer:pass(2.6)
-    gives(taker, "reject")
+    returns(taker, "reject", "reject")
     assert.is_false(op:done())
-  end)
-
-  -- The queue may have moved the token away from this client, to it again, and away again, before it sent the nack.
-  it("is not held by answers to nacks alone", function ()
-    local op, taker = asks(60, { 5, 3 })
-    gives(taker, "nack")
-    peer:pass(TAKEOVER + 0.01)
-    peer.quorum:opened()
-    looks(true, 0, 1)
-    comes(taker, 6, 3)
-    gives(taker, "nack")
-    comes(taker, 7, 3)
-    rests(taker, 7, 3, op, true)
+    returns(taker, "reject")
     assert.is_true(peer:result(op):held())
   end)
 
-  it("is held after one proof; the token comes to rest after that, before a release", function ()
-    local op, taker = asks(60, { 1, 1 })
-    gives(taker, "reject")
-    comes(taker, 2, 2)
-    local lock = peer:result(op)
-    local release = peer:keep(lock:release())
-    assert.same({ 3, 3 }, { rests(taker, 2, 2) })
-    peer.quorum:closes(taker.channel)
-    assert.is_true(release:done())
+  it("is held when it would not be free to another client, should the queue hand it on", function ()
+    local op, taker = asks(60, 2)
+    returns(taker, "reject", "nack", "nack")
+    assert.is_false(op:done())
+    returns(taker, "nack")
+    assert.is_true(peer:result(op):held())
   end)
 
   -- Otherwise clients with shorter timeouts would wait anew, one after the other, for ever.
   it("whose last holder may not know its loss is busy, and given back when the next client need not wait", function ()
     for i, timeout in ipairs{ 0, 5 } do
-      local op, taker = asks(timeout, { 3, 2 })
-      local acquired, failures = 3, 2
+      local op, taker = asks(timeout, SHIELDED)
       if timeout > 0 then
         peer:pass(2.6)
-        gives(taker, "reject")
-        acquired, failures = 4, 3
-        comes(taker, acquired, failures)
+        pulse(taker)
         peer:pass(2.41)
       end
       peer:failed(op, timeout > 0 and "timeout" or "busy")
       peer.quorum:silent()
       local close = i == 2 and peer.session:close() -- which waits for that
-      peer:pass(TAKEOVER + 0.01)
-      rests(taker, acquired, failures, close or nil, true)
+      local left = timeout > 0 and TAKEOVER - 5.01 or TAKEOVER
+      while left > 2.6 do
+        peer:pass(2.6)
+        left = left - 2.6
+        pulse(taker)
+      end
+      peer:pass(left + 0.01)
+      assert.is_false(close and close:done())
+      returns(taker, "reject", "reject", "reject")
       peer.quorum:closes(taker.channel)
       if close then peer.quorum:expect "connection.close" end
     end
   end)
 
-  it("with a token that nobody has held is doubted, unless there was no queue; it is marked by nacks", function ()
+  it("is given back at once by a client that has only got it", function ()
+    local op, taker = asks(5, 1)
+    gives(taker, "reject")
+    peer:pass(5.01)
+    peer.quorum:closes(taker.channel)
+    peer:failed(op, "timeout")
+  end)
+
+  it("with a token that nobody has held is doubted, unless there was no queue", function ()
     for _, exists in ipairs{ true, false } do
       mutex = peer:fast_mutex("images", { queue_type = "quorum" })
-      local op, taker = asks(60, { 2 - MARKED, 2 }, 0, exists) -- two had it, and have ended
-      gives(taker, "reject")
-      comes(taker, 3 - MARKED, 3)
-      for acquired = 4 - MARKED, exists and 4 - MARKED or 6 - MARKED do
-        gives(taker, "nack")
-        assert.is_false(op:done())
-        comes(taker, acquired, 3)
-      end
+      local op, taker = asks(60, 1, 0, exists, 0) -- somebody had it, and has ended
+      if exists then returns(taker, "nack", "nack", "nack", "nack") else returns(taker, "reject", "nack", "nack") end
       assert.equal(not exists, op:done())
       op:drop()
       peer.quorum:ignore()
@@ -261,29 +239,17 @@ describe("a quorum mutex", function ()
     settles(taker)
     peer.quorum:closes(taker.channel)
     peer:failed(op, "busy")
-    op = peer:keep(mutex:acquire(0)) -- which looks first now
-    looks(true, 0, 1)
-    peer:failed(op, "busy")
-  end)
-
-  it("is given back by an acquire whose time is over when the proof under way has ended", function ()
-    local op, taker = asks(5, { 2, 2 })
-    gives(taker, "reject")
-    peer:pass(5.01)
-    peer:failed(op, "timeout")
-    peer.quorum:silent()
-    comes(taker, 3, 3)
-    peer.quorum:closes(taker.channel)
   end)
 
   it("deletes a token that comes in place of its own, which then proves it", function ()
-    local op, taker = asks(60, { 2, 2 })
-    gives(taker, "reject")
-    peer.quorum:send((scene.message(taker, { message_id = "7", headers = { ["x-acquired-count"] = 3,
-      ["x-delivery-count"] = 3 } }, true)))
+    local op, taker = asks(60, 1)
+    returns(taker, "reject", "nack")
+    gives(taker, "nack")
+    peer.quorum:send((scene.message(taker, { message_id = "7", headers = { ["x-acquired-count"] = 24,
+      ["x-delivery-count"] = 12 } }, true)))
     peer.quorum:expect("basic.ack", { channel = taker.channel, multiple = false })
     assert.is_false(op:done())
-    comes(taker, 3, 3)
+    comes(taker, 0, 12)
     assert.is_true(peer:result(op):held())
   end)
 
@@ -327,11 +293,9 @@ describe("a quorum mutex", function ()
     gives(taker, "nack")
     op = peer:keep(lock:release())
     peer.quorum:silent()
-    for acquired = 4, 5 do
-      comes(taker, acquired, 3)
-      gives(taker, "nack")
-    end
-    comes(taker, 6, 3)
+    comes(taker, -1, 13)
+    gives(taker, "reject")
+    comes(taker, 0)
     peer.quorum:closes(taker.channel)
     assert.is_true(op:done())
   end)
@@ -342,12 +306,19 @@ describe("a quorum mutex", function ()
     peer:tick()
     gives(taker, "nack")
     local second = peer:keep(lock:verify())
-    comes(taker, 4, 3)
-    assert.is_true(op:done())
-    assert.is_false(second:done())
+    comes(taker, -1, 13)
+    gives(taker, "reject")
+    comes(taker, 0)
+    assert.is_true(op:done() and second:done())
+    local third = peer:keep(lock:verify())
+    peer:tick()
     gives(taker, "nack")
-    comes(taker, 5, 3)
-    assert.is_true(second:done())
+    comes(taker, -1, 14)
+    gives(taker, "reject")
+    local fourth = peer:keep(lock:verify())
+    comes(taker, 0)
+    assert.is_true(third:done())
+    assert.is_false(fourth:done())
   end)
 
   -- Such a consume may end the connection, and with it the channels of others first.
@@ -358,20 +329,21 @@ describe("a quorum mutex", function ()
     if peer.quorum:next() == "channel.open" then peer.quorum:opened() end
     peer.quorum:send{ channel = peer.quorum:expect("queue.declare", { passive = true }).channel,
       method = "queue.declare-ok", queue = "maps-fastmutex", message_count = 1, consumer_count = 0 }
-    gives(held, "nack") -- and nothing else yet
-    comes(held, 4, 3)
+    returns(held, "nack", "nack") -- and nothing else yet
+    gives(held, "nack")
+    comes(held, -3, 15)
     if peer.quorum:next() == "basic.qos" then peer.quorum:expect "basic.qos" end
     local taker = { channel = peer.quorum:expect("queue.declare", { queue = "maps-fastmutex" }).channel }
     taker.tag = peer.quorum:expect("basic.consume", { channel = taker.channel }).consumer_tag
     peer:pass(2.6)
-    gives(held, "reject")
-    comes(held, 5, 4)
+    pulse(held)
     peer.quorum:send({ channel = taker.channel, method = "queue.declare-ok", queue = "maps-fastmutex",
       message_count = 1, consumer_count = 0 }, { channel = taker.channel, method = "basic.consume-ok",
-      consumer_tag = taker.tag }, token(taker, 2, 2))
+      consumer_tag = taker.tag }, token(taker, 1))
     peer.quorum:expect("basic.reject", { channel = taker.channel })
-    rests(held, 5, 4)
-    comes(taker, 3, 3)
+    returns(held, "reject", "reject", "reject")
+    comes(taker, 2)
+    returns(taker, "nack", "nack")
     assert.is_true(peer:result(op):held() and lock:held())
   end)
 
@@ -387,9 +359,9 @@ describe("a quorum mutex", function ()
   end)
 
   it("deletes a token that is older than the one that it awaits", function ()
-    local _, taker = asks(60, { 5, 2 })
+    local _, taker = asks(60, 1)
     gives(taker, "reject")
-    comes(taker, 4, 3)
+    comes(taker, 2, 9)
     peer.quorum:expect("basic.ack", { channel = taker.channel, delivery_tag = taker.delivery })
   end)
 

@@ -4,20 +4,20 @@
 
 #include <string.h>
 
+#include "core/base/backoff.h"
+
+/* The surplus of a token whose client may end without leaving it free. Nor do two more clients make it free that get it
+ * then and end at once. */
+#define SHIELDED (-3)
+
 /* Each failure counts twice in `returns`. */
 static int64_t silent(const al_proof *proof) { return proof->returns - 2 * proof->failures; }
 
-static int64_t steps(const al_proof *proof) { return silent(proof) % 3; }
-
-static int64_t ends(const al_proof *proof) { return proof->failures % 3; }
+static int64_t surplus(const al_proof *proof) { return proof->failures - silent(proof); }
 
 /* The token was never nacked, so it was never held: a client has published it that found none. Another one may have been
  * lost with its holder. */
 static bool is_unmarked(const al_proof *proof) { return silent(proof) == 0; }
-
-static bool is_at_rest(const al_proof *proof) {
-  return steps(proof) == 0 && ends(proof) == 0 && !is_unmarked(proof);
-}
 
 static bool is_held(const al_proof *proof) { return proof->certain_until > 0; }
 
@@ -29,28 +29,26 @@ static bool is_answer(const al_proof *proof, const al_content *content) {
 }
 
 static bool is_free(const al_proof *proof, int64_t now) {
-  return is_unmarked(proof) ? now < proof->new_until : steps(proof) == 0 && ends(proof) != 0;
+  return is_unmarked(proof) ? now < proof->new_until : surplus(proof) > 0;
 }
-
-/* True if others may hold the mutex, or may have the token by now. */
-static bool doubts(const al_proof *proof) { return proof->proved_at < proof->free_at; }
 
 bool al_proof_read(al_proof *proof, const al_content *content, int64_t now) {
   bool answers = is_answer(proof, content), was_held = is_held(proof);
-  bool proves = answers && proof->act == AL_PROOF_REJECTS;
+  proof->proves = answers && proof->act == AL_PROOF_REJECTS;
+  if (!answers) {
+    proof->proved_at = 0;
+    proof->acted_at = now;
+  } else if (proof->proves) {
+    proof->proved_at = proof->acted_at;
+  }
   proof->has_token = true;
   proof->act = AL_PROOF_RESTS;
   memcpy(proof->id, content->message_id, sizeof proof->id);
   proof->returns = content->returns;
   proof->failures = content->failures;
-  if (!answers) {
-    proof->free_at = is_free(proof, now) ? now : now + AL_PROOF_TAKEOVER;
-    proof->acted_at = now;
-  }
-  if (!answers || proves) proof->proved_at = proves ? proof->acted_at : 0;
-  if (was_held && answers)
-    proof->certain_until = proof->acted_at + AL_PROOF_CERTAIN;
-  else if (!doubts(proof) && steps(proof) == 0 && !is_unmarked(proof))
+  if (!answers) proof->free_at = is_free(proof, now) ? now : now + AL_PROOF_TAKEOVER;
+  bool is_proved = proof->proved_at >= proof->free_at && !is_unmarked(proof);
+  if (answers && is_proved && (was_held || surplus(proof) == 0))
     proof->certain_until = proof->proved_at + AL_PROOF_CERTAIN;
   return answers || !was_held;
 }
@@ -65,21 +63,17 @@ bool al_proof_has_token(const al_proof *proof, int64_t now) {
   return proof->has_token && !is_away;
 }
 
-static int64_t next_at(const al_proof *proof) {
-  int64_t pulse = proof->acted_at + AL_PROOF_PULSE;
-  return doubts(proof) && proof->free_at < pulse ? proof->free_at : pulse;
-}
-
 al_proof_act al_proof_next(const al_proof *proof, int64_t now, bool shields) {
   if (!proof->has_token || proof->act != AL_PROOF_RESTS) return AL_PROOF_RESTS;
-  bool stays = doubts(proof) || (shields && is_held(proof));
-  if (ends(proof) != 0 && !(stays && steps(proof) == 1)) return AL_PROOF_REJECTS;
-  if (stays ? steps(proof) != 1 : !is_at_rest(proof)) return AL_PROOF_NACKS;
-  if (now < next_at(proof)) return AL_PROOF_RESTS;
-  return stays ? AL_PROOF_REJECTS : AL_PROOF_NACKS;
+  bool doubts = now < proof->free_at;
+  if (!doubts && proof->proved_at < proof->free_at) return AL_PROOF_REJECTS;
+  int64_t at = doubts || (shields && is_held(proof)) ? SHIELDED : 0;
+  if (surplus(proof) < at) return AL_PROOF_REJECTS;
+  bool is_due = now >= proof->acted_at + AL_PROOF_PULSE;
+  return surplus(proof) > at || is_unmarked(proof) || is_due ? AL_PROOF_NACKS : AL_PROOF_RESTS;
 }
 
-bool al_proof_is_shielded(const al_proof *proof) { return steps(proof) == 1 && proof->act != AL_PROOF_NACKS; }
+bool al_proof_is_shielded(const al_proof *proof) { return surplus(proof) <= SHIELDED; }
 
 void al_proof_acts(al_proof *proof, al_proof_act act, int64_t now) {
   proof->act = act;
@@ -90,10 +84,10 @@ void al_proof_hurry(al_proof *proof) {
   if (proof->act == AL_PROOF_RESTS) proof->acted_at -= AL_PROOF_PULSE;
 }
 
+/* The channel's end follows what was sent before. */
 bool al_proof_is_settled(const al_proof *proof, int64_t now) {
-  bool is_here = proof->has_token && proof->act == AL_PROOF_RESTS;
-  bool would_be_free = steps(proof) == 0 && ends(proof) != 2 && !is_unmarked(proof);
-  return is_here && would_be_free && now >= proof->free_at;
+  int64_t then = surplus(proof) + (proof->act == AL_PROOF_REJECTS) - (proof->act == AL_PROOF_NACKS);
+  return proof->has_token && then >= 0 && !is_unmarked(proof) && now >= proof->free_at;
 }
 
 bool al_proof_is_doubtful(const al_proof *proof, int64_t now) {
@@ -103,5 +97,7 @@ bool al_proof_is_doubtful(const al_proof *proof, int64_t now) {
 int64_t al_proof_due(const al_proof *proof) {
   if (!proof->has_token) return AL_NEVER;
   int64_t due = is_held(proof) ? proof->certain_until : AL_NEVER;
-  return proof->act == AL_PROOF_RESTS && next_at(proof) < due ? next_at(proof) : due;
+  if (proof->act != AL_PROOF_RESTS) return due;
+  if (proof->proved_at < proof->free_at) due = al_earlier(due, proof->free_at);
+  return al_earlier(due, proof->acted_at + AL_PROOF_PULSE);
 }

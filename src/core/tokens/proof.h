@@ -4,32 +4,24 @@
  * The proof that this client holds a quorum mutex (docs/specification.md, 6.1). The token is the only message of the
  * queue. To hold the mutex is to have the token, and to have proved lately that the queue knows it.
  *
- * The queue counts in the token how often it came back, and how often for a reason that a delivery limit counts:
- * `failures`. Let `silent` be the difference. A client adds one to `failures` when it rejects the token; so does the end
- * of its channel or connection, after which it holds nothing. A client adds one to `silent` when it nacks the token; so
- * does the queue when it moves the token away from a client that it cannot reach, which may not know it. Modulo three:
+ * The queue counts in the token how often it came back, and how often of these for a reason that a delivery limit
+ * counts, a failure. Let `surplus` be the failures less the other returns.
  *
- *   silent  failures
- *   0       0        at rest: with a holder
- *   0       1 or 2   free: its holder has ended. The next client may hold the mutex at once
- *   1       any      with a client that waits, or with a holder whose channel may end before it learns of that
- *   others           with a client that is on its way to one of these
+ *   a client rejects the token, or the channel ends that has it      + 1
+ *   a client nacks it, or the queue moves it away from a client
+ *   that it cannot reach, and which may not know it                  - 1
  *
- * A client that gets the token and finds it not free waits for AL_PROOF_TAKEOVER: its last holder may not know that it is
- * not. So it does where `silent` is 0, not modulo three: the token is new, and there may have been another; unless the
- * queue is new, too.
+ * A holder brings `surplus` to 0, and keeps it there or below. So the token is free when `surplus` is above 0: its holder's
+ * channel has ended. Nothing else makes it free: not what the holder does to it, to whomever the queue hands it then, nor
+ * what the queue does by itself. Where it is not free, the last holder may not know that it is not, and the next client
+ * waits for AL_PROOF_TAKEOVER. So it does where the token was never nacked, as there may have been another; unless the
+ * queue is new, too. While it waits it keeps `surplus` well below 0: should it end, the next one waits, too.
  *
  * A delivery alone proves nothing: a member of the queue that lags may deliver what another client has by now. So a client
- * rejects the token, and it comes again, with counts that are exactly one step further: then the queue has done this
- * after it was asked. For nothing else leaves `silent` as it is, and lets the client have the token again. (A nack has no
- * such answer: the queue may have moved the token away and back. But a holder that hears of each step within
- * AL_PROOF_CERTAIN may take it for one. That would need two moves within this time.) After that, and after the wait, the
- * client brings the token to rest. A holder gives it back from time to time, by three nacks.
- *
- * What a holder, or a client that waits, does to the token does not make it free, nor does what the queue does by itself:
- * only an end does, of a client that has it at rest. So it does not matter to whom the queue hands a token that was given
- * back. A client that takes a free token rejects it until it is at rest. `failures` goes to 2 and not to 0 then, where it
- * was 1; so one client more may end that got the free token and did nothing to it yet.
+ * rejects the token, and it comes again, with counts that are exactly one step further. Then the queue has handled the
+ * reject after it was sent, as nothing else gives the client the token again without another count. (A nack has no such
+ * answer: the queue may have moved the token away and back.) The mutex is held after this proof, when `surplus` is 0. A
+ * holder proves it again from time to time, by a nack and a reject.
  *
  * Nothing here sends. */
 #ifndef AL_CORE_TOKENS_PROOF_H
@@ -54,7 +46,8 @@ typedef struct al_proof {
   int64_t free_at;           /* another client may hold the mutex before that */
   al_proof_act act;          /* by which the token was given back; RESTS: it was not */
   int64_t acted_at;          /* when it was given back last, or came to this client */
-  int64_t proved_at;         /* the queue has handled a reject that was sent then. 0: none */
+  bool proves;               /* the last delivery answers a reject */
+  int64_t proved_at;         /* when that was sent. 0: another delivery than an answer came since */
   int64_t certain_until;     /* 0: the mutex is not held */
 } al_proof;
 
@@ -68,8 +61,8 @@ bool al_proof_is_other(const al_proof *proof, const al_content *content);
 /* False, too, when the token was given back and did not come for so long that it may have gone elsewhere. */
 bool al_proof_has_token(const al_proof *proof, int64_t now);
 
-/* Returns in which way the token is to be given back now. `shields`: a holder keeps `silent` one
- * more than a multiple of three, so that the end of its channel lets the next client wait: it may learn late of it. */
+/* Returns in which way the token is to be given back now. `shields`: a holder keeps its surplus below 0, so that the end
+ * of its channel lets the next client wait: the holder may learn late of it. */
 al_proof_act al_proof_next(const al_proof *proof, int64_t now, bool shields);
 
 /* True if the next client that gets the token will wait. */
@@ -81,10 +74,10 @@ void al_proof_acts(al_proof *proof, al_proof_act act, int64_t now);
 /* A holder proves it now, and not only when it is time. */
 void al_proof_hurry(al_proof *proof);
 
-/* True if the token is here and nobody else may hold the mutex: a release now lets the next client hold it at once. */
+/* True if a release now lets the next client hold the mutex at once. */
 bool al_proof_is_settled(const al_proof *proof, int64_t now);
 
-/* True if a release now would let the next client wait: somebody else may hold the mutex, or the token is under way. */
+/* True if the client has the token, and a release now would let the next client wait. */
 bool al_proof_is_doubtful(const al_proof *proof, int64_t now);
 
 /* When al_proof_next() may return something else than now, or the mutex is lost. AL_NEVER. */

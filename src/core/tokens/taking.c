@@ -211,9 +211,8 @@ static void leaving(al_op *op) {
 }
 
 /* A permit that arrives during the cancel goes back. It could not be used: without the consumer, the broker would
- * not notify its holder of its loss. The next one looks first: see looking(). */
+ * not notify its holder of its loss. */
 static void leave(taking *self) {
-  self->from->is_known = false;
   al_op_ask(&self->op);
   al_claim_undo(&self->permit->claim, &self->op);
   al_op_next(&self->op, leaving);
@@ -401,17 +400,12 @@ static void consuming(al_op *op) {
 #define MADE (1 * AL_SECOND) /* the most that its making takes, in most cases */
 
 /* A queue without a token and a consumer may be one that another client is making. That one must be served first: it
- * knows that the queue is new. Besides, RabbitMQ ends the connection of a client that consumes from it too early. A client
- * that does not wait does not consume where another has the token: it could get that and end in the same moment. */
+ * knows that the queue is new. Besides, RabbitMQ ends the connection of a client that consumes from it too early. */
 static void looking(al_op *op) {
   taking *self = (taking *)op;
   const al_inspect *seen = &self->inspect;
   if (!al_inspect_poll(seen)) return;
   al_op_answered(op);
-  if (!self->waits && seen->exists && seen->ready == 0 && seen->consumers > 0) {
-    fail(self, AL_BUSY, NULL);
-    return;
-  }
   if (self->made_by == 0) self->made_by = op->session->now + MADE;
   if (seen->exists && seen->ready == 0 && seen->consumers == 0 && op->session->now < self->made_by) {
     pause_at(self, AL_STEP(pausing));

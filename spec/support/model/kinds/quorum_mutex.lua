@@ -24,7 +24,7 @@ end
 function QuorumMutex:be_used()
   Kind.be_used(self)
   local token = self.broker.queues[QUEUE].messages[1]
-  token.acquired, token.failures = 4, 1
+  token.acquired, token.failures = 3, 2
 end
 
 function QuorumMutex.ask(_, process, _, ...)
@@ -89,7 +89,7 @@ troubles["partition in time"] = function (crowd) crowd.kind.is_aimed = true end
 function QuorumMutex:delivered(queue, consumer, message)
   local own = message.own
   if not self.is_aimed or not own or own.acquired == 0 or is_any_cut(queue) then return end
-  if (own.acquired - own.failures) % 3 == 1 and self.crowd.random:chance(0.8) then return end
+  if 2 * own.failures - own.acquired <= -3 and self.crowd.random:chance(0.8) then return end
   self.is_aimed = false
   cut(self.crowd, queue, consumer.channel.connection.node)
 end
