@@ -73,8 +73,11 @@ quorum_it("a quorum mutex whose token was taken from its holder is not given out
   for _, one in ipairs{ name, other } do
     stage.take(mutex_of(one)):release()
     local taker = scene.taker(one, 0, one .. "-fastmutex"):served() -- as if the queue had moved the token from it
-    taker.channel:send{ method = "basic.nack", delivery_tag = taker.permit.delivery_tag, requeue = true }
-    taker:served():die()
+    for _ = 1, 3 do
+      taker.channel:send{ method = "basic.nack", delivery_tag = taker.permit.delivery_tag, requeue = true }
+      taker:served()
+    end
+    taker:die()
   end
   local shell = command.start({}, "-n", "--fast", "--quorum", other, "true") -- ends when the next one need not wait
   stage.fails("busy", mutex_of(name):try_acquire())
