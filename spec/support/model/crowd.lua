@@ -889,8 +889,8 @@ local function tell(self)
   self.is_over = true
   self.kind:settle()
   self.watch:look()
-  self.world:run(math.max(2 * self.heartbeat >= 60 and 5 or 6 * self.heartbeat, 5 + still_stalled(self),
-    self.kind.lingers or 0))
+  local lingers = self.options.troubles and self.kind.lingers or 0 -- without troubles nothing may linger
+  self.world:run(math.max(2 * self.heartbeat >= 60 and 5 or 6 * self.heartbeat, 5 + still_stalled(self), lingers))
   look_for_leftovers(self, "when nobody wants anything any more")
   look_for_channels(self)
   if self.options.mends then -- what an operator or a dead administrator left behind
