@@ -44,7 +44,7 @@ function stage.client(...)
 end
 
 --- A second process, with a connection `conn` (to $AMQP_URL by default) and a semaphore `sem` of this name. The options
--- are Lua source.
+-- are Lua source, `environment` is that of process.start.
 function stage.process(name, options, url, environment)
   local new = process.start(environment)
   new:run("conn = assert(require('amqplocks').connect(..., " .. (options or "nil") .. "))", url)
