@@ -32,23 +32,24 @@ static bool is_free(const al_proof *proof, int64_t now) {
   return is_unmarked(proof) ? now < proof->new_until : surplus(proof) > 0;
 }
 
+static bool is_proved(const al_proof *proof) { return proof->proved_at >= proof->free_at; }
+
 bool al_proof_read(al_proof *proof, const al_content *content, int64_t now) {
   bool answers = is_answer(proof, content), was_held = is_held(proof);
   proof->proves = answers && proof->act == AL_PROOF_REJECTS;
-  if (!answers) {
-    proof->proved_at = 0;
-    proof->acted_at = now;
-  } else if (proof->proves) {
-    proof->proved_at = proof->acted_at;
-  }
   proof->has_token = true;
   proof->act = AL_PROOF_RESTS;
   memcpy(proof->id, content->message_id, sizeof proof->id);
   proof->returns = content->returns;
   proof->failures = content->failures;
-  if (!answers) proof->free_at = is_free(proof, now) ? now : now + AL_PROOF_TAKEOVER;
-  bool is_proved = proof->proved_at >= proof->free_at && !is_unmarked(proof);
-  if (answers && is_proved && (was_held || surplus(proof) == 0))
+  if (!answers) {
+    proof->acted_at = now;
+    proof->proved_at = 0;
+    proof->free_at = is_free(proof, now) ? now : now + AL_PROOF_TAKEOVER;
+  } else if (proof->proves) {
+    proof->proved_at = proof->acted_at;
+  }
+  if (answers && is_proved(proof) && !is_unmarked(proof) && (was_held || surplus(proof) == 0))
     proof->certain_until = proof->proved_at + AL_PROOF_CERTAIN;
   return answers || !was_held;
 }
@@ -66,7 +67,7 @@ bool al_proof_has_token(const al_proof *proof, int64_t now) {
 al_proof_act al_proof_next(const al_proof *proof, int64_t now, bool shields) {
   if (!proof->has_token || proof->act != AL_PROOF_RESTS) return AL_PROOF_RESTS;
   bool doubts = now < proof->free_at;
-  if (!doubts && proof->proved_at < proof->free_at) return AL_PROOF_REJECTS;
+  if (!doubts && !is_proved(proof)) return AL_PROOF_REJECTS;
   int64_t at = doubts || (shields && is_held(proof)) ? SHIELDED : 0;
   if (surplus(proof) < at) return AL_PROOF_REJECTS;
   bool is_due = now >= proof->acted_at + AL_PROOF_PULSE;
@@ -98,6 +99,6 @@ int64_t al_proof_due(const al_proof *proof) {
   if (!proof->has_token) return AL_NEVER;
   int64_t due = is_held(proof) ? proof->certain_until : AL_NEVER;
   if (proof->act != AL_PROOF_RESTS) return due;
-  if (proof->proved_at < proof->free_at) due = al_earlier(due, proof->free_at);
+  if (!is_proved(proof)) due = al_earlier(due, proof->free_at);
   return al_earlier(due, proof->acted_at + AL_PROOF_PULSE);
 }
