@@ -46,7 +46,7 @@ describe("a quorum mutex", function ()
     if link:next() == "queue.declare" and link.frames[1].passive then looks(exists ~= false) end
     if link:next() == "channel.open" then link:opened() end
     if link:next() == "basic.qos" then
-      link:send{ channel = link:expect("basic.qos", { prefetch_count = 1 }).channel, method = "basic.qos-ok" }
+      link:send{ channel = link:expect("basic.qos", { prefetch_count = 2 }).channel, method = "basic.qos-ok" }
     end
     local declare = link:expect("queue.declare", { queue = QUEUE, passive = false, durable = true })
     local channel = declare.channel
@@ -80,6 +80,15 @@ describe("a quorum mutex", function ()
   end
 
   local function pulse(taker) returns(taker, "nack", "reject") end
+
+  -- For so many seconds the mutex may be held by another client.
+  local function doubts(taker, seconds)
+    for _ = 1, seconds // 2.6 do
+      peer:pass(2.6)
+      pulse(taker)
+    end
+    peer:pass(seconds % 2.6)
+  end
 
   -- What the core asks while no token has come.
   local function settles(taker)
@@ -160,13 +169,7 @@ describe("a quorum mutex", function ()
   it("whose last holder may not know its loss is waited for, and then proved by rejects", function ()
     local op, taker = asks(60, 0)
     returns(taker, "nack", "nack", "nack")
-    local waited = 0
-    while waited + 2.6 < TAKEOVER do
-      peer:pass(2.6)
-      waited = waited + 2.6
-      pulse(taker)
-    end
-    peer:pass(TAKEOVER - waited - 0.01)
+    doubts(taker, TAKEOVER - 0.01)
     peer.quorum:silent()
     peer:pass(0.02)
     returns(taker, "reject", "reject")
@@ -241,46 +244,95 @@ describe("a quorum mutex", function ()
     peer:failed(op, "busy")
   end)
 
-  it("deletes a token that comes in place of its own, which then proves it", function ()
-    local op, taker = asks(60, 1)
+  -- Another token comes, with these counts of the queue, perhaps behind another message.
+  local function another(taker, acquired, failures, behind)
+    local message, delivery = scene.message(taker, { message_id = "7", headers = { ["x-acquired-count"] = acquired,
+      ["x-delivery-count"] = failures } }, true)
+    peer.quorum:send(behind or message, behind and message)
+    return delivery
+  end
+
+  local function deletes(taker, delivery)
+    peer.quorum:expect("basic.ack", { channel = taker.channel, delivery_tag = delivery, multiple = false })
+    peer.quorum:silent()
+  end
+
+  it("deletes a token that comes beside its own, or in place of it", function ()
+    local lock, taker = holding()
+    deletes(taker, another(taker, 20, 10))
+    peer:pass(2.6)
+    pulse(taker)
+    deletes(taker, another(taker, 0, 0))
+    assert.is_true(lock:held())
+    lock:release():drop()
+    peer.quorum:closes(taker.channel)
+    local op
+    op, taker = asks(60, 1)
     returns(taker, "reject", "nack")
     gives(taker, "nack")
-    peer.quorum:send((scene.message(taker, { message_id = "7", headers = { ["x-acquired-count"] = 24,
-      ["x-delivery-count"] = 12 } }, true)))
-    peer.quorum:expect("basic.ack", { channel = taker.channel, multiple = false })
+    deletes(taker, another(taker, 12, 12)) -- nobody has held it
     assert.is_false(op:done())
     comes(taker, 0, 12)
     assert.is_true(peer:result(op):held())
   end)
 
-  -- Tells a waiter so many tokens and consumers whenever it asks, for so many seconds, or until it does something else.
-  -- Returns for how long.
-  local function stands(tokens, consumers, seconds)
-    local began, quorum = peer.now, peer.quorum
-    repeat
-      peer:pass(1)
-      if quorum:next() == "basic.qos" then quorum:expect "basic.qos" end -- a pulse
-      if quorum:next() == "channel.open" then quorum:opened() end
-      if quorum:next() == "queue.declare" then looks(true, tokens, consumers) end
-    until peer.now - began > seconds or quorum:next() ~= "nothing" or peer.prober:due()
-    return peer.now - began
-  end
-
-  it("whose queue serves its waiter no more, though a token lies ready, is asked for anew", function ()
-    local op, taker = asks(600, nil, 1)
+  it("whose queue has two tokens is proved by the one that may be held, not by the free one", function ()
+    local op, taker = asks(60, nil, 1)
     settles(taker)
-    assert.is_true(stands(1, 0, 600) < 600)
-    peer.quorum:closes(taker.channel)
-    assert.is_true(stands(1, 0, 60) < 60)
-    assert.is_false(op:done())
+    local own = token(taker, 1)
+    local free, held = taker.delivery, another(taker, 20, 10, own)
+    peer.quorum:expect("basic.ack", { channel = taker.channel, delivery_tag = free })
+    taker.delivery = held
+    gives(taker, "nack")
+    op:drop()
+    peer.quorum:ignore()
+    _, taker = asks(60, 1)
+    gives(taker, "reject")
+    taker.delivery = another(taker, 20, 10)
+    gives(taker, "nack")
+    comes(taker, 2)
+    deletes(taker, taker.delivery)
   end)
 
-  -- A consumer whose node is out of reach does not count until it is given up.
-  it("gets a token from its waiter if none is there, and no consumer was counted for half a minute", function ()
-    settles((select(2, asks(600, nil, 1))))
-    assert.is_true(stands(0, 1, 60) > 60) -- it may hold the mutex
-    assert.near(35, stands(0, 0, 60), 5)
-    assert.is_true(peer.prober:due())
+  it("whose queue has two tokens that may be held is waited for since the second one came", function ()
+    local op, taker = asks(60, SHIELDED)
+    doubts(taker, 7)
+    peer:pass(2)
+    gives(taker, "nack")
+    deletes(taker, another(taker, 20, 10))
+    comes(taker, SHIELDED - 1, taker.others + 1)
+    returns(taker, "reject")
+    doubts(taker, TAKEOVER - 0.01)
+    peer.quorum:silent()
+    peer:pass(0.02)
+    returns(taker, "reject", "reject")
+    assert.is_false(op:done())
+    returns(taker, "reject")
+    assert.is_true(peer:result(op):held())
+  end)
+
+  -- A waiter is told that a token lies ready, and refused its own, until it asks nothing more. Returns for how long, and
+  -- how many it has published.
+  local function stands()
+    local began, quorum, prober, rings = peer.now, peer.quorum, peer.prober, 0
+    repeat
+      peer:pass(1)
+      if prober:due() then prober:handshake() end
+      if prober:next() ~= "nothing" then rings = rings + #prober:look{ [QUEUE] = "nack" } end
+      if quorum:next() == "channel.open" then quorum:opened() end
+      if quorum:next() == "queue.declare" then looks(true, 1, 0) end
+    until quorum:next() ~= "nothing" or peer.now - began > 600
+    return peer.now - began, rings
+  end
+
+  it("gets a token from its waiter at times; one that is not served, though a token lies ready, asks anew", function ()
+    local op, taker = asks(600, nil, 1)
+    settles(taker)
+    local seconds, rings = stands()
+    assert.is_true(seconds < 600)
+    assert.is_true(rings > 0)
+    peer.quorum:closes(taker.channel)
+    assert.is_false(op:done())
   end)
 
   it("is released by the end of its channel, during a proof behind the proof's end", function ()
@@ -383,7 +435,7 @@ describe("a quorum mutex", function ()
       peer:pass(seconds)
     end
     looks(true, 0, 0)
-    peer.quorum:expect("basic.qos", { prefetch_count = 1 })
+    peer.quorum:expect("basic.qos", { prefetch_count = 2 })
     assert.is_false(op:done())
   end)
 

@@ -32,7 +32,10 @@ static void declare(const al_consumer *consumer) {
 
 /* ---- what arrives ----------------------------------------------------------------------------------------------- */
 
-static bool is_token(const al_content *content) { return strcmp(content->type, AL_TYPE_TOKEN) == 0; }
+static bool is_token(al_consumer *consumer, const al_content *content) {
+  (void)consumer;
+  return strcmp(content->type, AL_TYPE_TOKEN) == 0;
+}
 
 /* A bell that refuses us is missing, for us. */
 static void bell_closed(al_bell *bell, const al_event *event) {

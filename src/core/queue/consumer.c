@@ -161,7 +161,7 @@ static void message_arrived(al_consumer *consumer, const al_event *event) {
   const al_content *content = event->content;
   if (strcmp(content->consumer_tag, consumer->tag) != 0) return;
   if (consumer->channel->state == AL_CHANNEL_CLOSING) return; /* it goes back with the channel */
-  if (consumer->kind->wants && !consumer->kind->wants(content)) {
+  if (consumer->kind->wants && !consumer->kind->wants(consumer, content)) {
     acknowledge(consumer, content->delivery_tag);
   } else if (consumer->state == AL_CONSUMER_CANCELLING ||
              (consumer->delivery != 0 && !consumer->kind->closes)) {
@@ -207,7 +207,7 @@ bool al_consumer_subscribe(al_consumer *consumer) {
   if (consumer->state != AL_CONSUMER_OUT) return true;
   consumer->channel = al_channel_take(consumer->link, consumer_event, consumer);
   if (!consumer->channel) return false;
-  al_channel_take_one(consumer->channel);
+  al_channel_prefetch(consumer->channel, consumer->kind->pairs ? 2 : 1);
   if (consumer->kind->prepare) consumer->kind->prepare(consumer);
   consume(consumer);
   return true;
@@ -236,7 +236,7 @@ void al_consumer_again(al_consumer *consumer, al_consumer_act act) {
   else
     acknowledge(consumer, consumer->delivery);
   consumer->delivery = 0;
-  go(consumer, AL_CONSUMER_WAITING);
+  if (consumer->state == AL_CONSUMER_HAS) go(consumer, AL_CONSUMER_WAITING);
 }
 
 /* True if the consumer is cancelled by the end of its channel, which gives back what is under way to it, too. */

@@ -2,7 +2,7 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * A consumer subscribes to a queue and takes one message from it. It has a channel of its own and a
- * prefetch count of one. The broker serves consumers by priority, and within one priority in the order in which they
+ * prefetch count of one, or of two if it is to see that there are two messages. The broker serves consumers by priority, and within one priority in the order in which they
  * came.
  *
  * The message stays unacknowledged, and the consumer stays subscribed, until the message is given back or discarded.
@@ -20,7 +20,7 @@
  * Each consume names the session, and says since when its owner waits (x-amqplocks-holder,
  * x-amqplocks-waiting-since): `rabbitmqctl list_consumers` shows both.
  *
- * A consumer that has a message gets no second one. So no message can be under way that would have to be waited for,
+ * With a prefetch count of one, a consumer that has a message gets no second one. So no message can be under way that would have to be waited for,
  * and its cancel is sent without asking for an answer. */
 #ifndef AL_CORE_QUEUE_CONSUMER_H
 #define AL_CORE_QUEUE_CONSUMER_H
@@ -57,8 +57,9 @@ typedef struct al_consumer_kind {
   /* Writes further arguments of the consume; returns how many, at most AL_CONSUMER_ARGUMENTS. NULL: there are none. */
   int (*arguments)(const al_consumer *, amqp_table_entry_t *);
   /* False: the message is acknowledged, and so deleted. NULL: every message is wanted. */
-  bool (*wants)(const al_content *);
+  bool (*wants)(al_consumer *, const al_content *);
   bool closes; /* it is cancelled by closing its channel */
+  bool pairs;  /* it gets a second message beside the first: `wants` says which one stays */
   /* The consumer has taken this message. RECEIVED is notified after that, perhaps later. NULL: its content is not
    * needed. */
   void (*took)(al_consumer *, const al_content *);
@@ -101,7 +102,8 @@ void al_consumer_ask(al_consumer *consumer);
 /* HAS: discards the message (acknowledges it), and takes another. */
 void al_consumer_discard(al_consumer *consumer);
 
-/* HAS: gives the message back, by a reject or a nack, or acknowledges it, and consumes on: WAITING. */
+/* HAS: gives the message back, by a reject or a nack, or acknowledges it, and consumes on: WAITING. So `wants` may
+ * acknowledge the first message for the second. */
 typedef enum al_consumer_act {
   AL_CONSUMER_NACKS,
   AL_CONSUMER_REJECTS,

@@ -55,11 +55,19 @@ static int64_t number_of(const al_permit *permit, const al_content *content) {
   return al_fence_links_see_permit(links, content->message_id, number) && !content->is_moved ? number : 0;
 }
 
+static bool wants(al_consumer *consumer, const al_content *content) {
+  al_permit *permit = consumer->owner;
+  al_proof *proof = &permit->proof;
+  if (!is_proved(permit)) return true;
+  bool is_wanted = al_proof_wants(proof, content, permit->claim.session->now);
+  bool is_second = consumer->delivery != 0 && strcmp(proof->id, content->message_id) != 0;
+  if (is_wanted && is_second) al_consumer_again(consumer, AL_CONSUMER_ACKNOWLEDGES);
+  return is_wanted;
+}
+
 static void took(al_consumer *consumer, const al_content *content) {
   al_permit *permit = consumer->owner;
-  bool awaits = is_proved(permit) && al_proof_has_token(&permit->proof, permit->claim.session->now);
-  permit->has_other = awaits && al_proof_is_other(&permit->proof, content);
-  if (is_proved(permit) && !permit->has_other)
+  if (is_proved(permit))
     permit->is_disproved |= !al_proof_read(&permit->proof, content, permit->claim.session->now);
   permit->number = number_of(permit, content);
   if (permit->number > 0) snprintf(permit->id, sizeof permit->id, "%.16s", content->message_id);
@@ -80,10 +88,6 @@ static bool is_deserted(const al_permit *permit, const amqp_queue_declare_ok_t *
 /* The token of a quorum mutex has come, perhaps again. */
 static void received(al_permit *permit) {
   al_claim *claim = &permit->claim;
-  if (permit->has_other) {
-    al_consumer_again(&permit->consumer, AL_CONSUMER_ACKNOWLEDGES);
-    return;
-  }
   claim->session->needs_cleanup = true; /* permit_sweep() goes on */
   bool may_be_held = claim->link->hazards == 0 || al_proof_is_shielded(&permit->proof);
   if (permit->is_disproved || permit->proof.certain_until == 0) return;
@@ -170,32 +174,24 @@ static bool has_forgotten(const al_permit *permit, const amqp_queue_declare_ok_t
          found->consumer_count == 0;
 }
 
-/* A consumer whose node is out of reach is not counted until the queue has given it up, and nothing is counted while the
- * queue does not answer. */
-#define DESERTED (30 * AL_SECOND)
-#define PASSED_OVER (10 * AL_SECOND)
+/* RabbitMQ 4.3 never serves a consumer again whose node it has lost twice in a row. A waiter that sees a token lie ready
+ * for so long consumes anew, at the end of the line. (A consumer whose node is out of reach is not counted until the
+ * queue has given it up. One that waits is never counted.) */
+#define PASSED_OVER (30 * AL_SECOND)
 #define PERHAPS_PASSED_OVER                                                                                  \
-  (120 * AL_SECOND) /* one may be active, and hold the mutex; this token is one too many */
+  (120 * AL_SECOND) /* the one that is counted may hold the mutex, and its process be stopped */
 
-static int64_t since(int64_t before, bool is_so, int64_t now) {
-  return !is_so ? 0 : before > 0 ? before : now;
-}
-
-/* RabbitMQ 4.3 never serves a consumer again whose node it has lost twice in a row, and may leave the token with it. A
- * waiter that sees a token lie ready for some time consumes anew, at the end of the line. It publishes one if there is
- * none, and not exactly one consumer that may have it, for some time, too. (The count leaves out consumers that wait.) */
 static void see(al_permit *permit, const amqp_queue_declare_ok_t *found) {
   int64_t now = permit->claim.session->now;
-  bool is_idle = found->message_count > 0 && al_permit_waits(permit), is_odd = found->consumer_count != 1;
-  permit->deserted_since = since(permit->deserted_since, found->message_count == 0 && is_odd, now);
-  permit->was_deserted = permit->deserted_since > 0 && now >= permit->deserted_since + DESERTED;
-  permit->idle_since = since(permit->idle_since, is_idle, now);
-  if (is_idle && now >= permit->idle_since + (is_odd ? PASSED_OVER : PERHAPS_PASSED_OVER))
+  bool is_idle = found->message_count > 0 && al_permit_waits(permit);
+  if (!is_idle || permit->idle_since == 0) permit->idle_since = is_idle ? now : 0;
+  if (is_idle && now >= permit->idle_since + (found->consumer_count != 1 ? PASSED_OVER : PERHAPS_PASSED_OVER))
     give_up(permit, "the queue serves this consumer no more");
 }
 
 /* A quorum queue was deserted if no consumer was counted before ours, and one is now: ours. If one whose node is out of
- * reach has the role, or the queue does not answer, none is counted either time. */
+ * reach has the role, none is counted either time. If the queue did not answer the first question, the one that is
+ * counted may hold the mutex: it deletes the token that is published then. */
 static bool is_deserted_now(const al_permit *permit, const amqp_queue_declare_ok_t *found) {
   if (!is_proved(permit)) return permit->was_deserted || is_deserted(permit, found, 1);
   return permit->was_deserted && found->message_count == 0 && found->consumer_count == 1;
@@ -286,8 +282,13 @@ static int64_t permit_sweep(al_claim *claim) {
 
 static const al_consumer_kind permit_kind = {
     .prepare = prepare, .arguments = arguments, .took = took, .told = permit_told};
-static const al_consumer_kind closed_kind = {
-    .closes = true, .prepare = prepare, .arguments = arguments, .took = took, .told = permit_told};
+static const al_consumer_kind closed_kind = {.closes = true,
+                                             .pairs = true,
+                                             .prepare = prepare,
+                                             .arguments = arguments,
+                                             .wants = wants,
+                                             .took = took,
+                                             .told = permit_told};
 
 /* A cancel at a quorum queue without a majority ends the connection (541). It is not written beside a quorum mutex that
  * would be exposed to that, and until it is answered none is acquired unshielded. */

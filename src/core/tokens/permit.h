@@ -55,14 +55,13 @@ typedef struct al_permit {
   al_check check;          /* asks whether the queue exists */
   bool is_deciding;        /* al_permit_ask() waits for the answer on `check` */
   bool cannot_ask;         /* the broker denies that question */
-  bool counts_first; /* a fast mutex: its declare is answered, by the numbers before this consumer came */
-  bool was_deserted; /* a fast mutex: its queue had no token, and no consumer but this one */
-  al_proof proof;    /* of a quorum mutex */
-  bool is_disproved; /* others had the token meanwhile */
-  bool has_other;    /* the message that it has is another token */
-  int64_t idle_since, deserted_since; /* CLAIMING: see al_permit_look; 0: the queue serves */
-  int proves;                         /* so many questions (al_claim_confirm) the next proof answers */
-  bool is_hazard;                     /* it is counted in its link's hazards */
+  bool counts_first;  /* a fast mutex: its declare is answered, by the numbers before this consumer came */
+  bool was_deserted;  /* a fast mutex: its queue had no token, and no consumer but this one */
+  al_proof proof;     /* of a quorum mutex */
+  bool is_disproved;  /* others had the token meanwhile */
+  int64_t idle_since; /* CLAIMING: see al_permit_look; 0: the queue serves */
+  int proves;         /* so many questions (al_claim_confirm) the next proof answers */
+  bool is_hazard;     /* it is counted in its link's hazards */
 } al_permit;
 
 /* The link on which permits from such a queue are held. */
@@ -97,8 +96,7 @@ bool al_permit_is_doubted(const al_permit *permit);
 void al_permit_ask(al_permit *permit, bool checks_first);
 
 /* A waiter of a quorum mutex asks how its queue does. If a token lies ready for long, the claim is lost: the queue does
- * not serve this consumer. If for half a minute there is no token that the queue could give to anybody,
- * was_deserted becomes true. */
+ * not serve this consumer. */
 void al_permit_look(al_permit *permit);
 
 /* The base and count of this delivery of a permit; 0: it has none. It has none if the message is not of this library,

@@ -10,22 +10,48 @@
  * then and end at once. */
 #define SHIELDED (-3)
 
-/* Each failure counts twice in `returns`. */
-static int64_t silent(const al_proof *proof) { return proof->returns - 2 * proof->failures; }
+/* How often the token came back, and how often of these by a failure. Each failure counts twice in `returns`. */
+typedef struct counts {
+  int64_t returns, failures;
+} counts;
 
-static int64_t surplus(const al_proof *proof) { return proof->failures - silent(proof); }
+static int64_t silent(counts of) { return of.returns - 2 * of.failures; }
 
-/* The token was never nacked, so it was never held: a client has published it that found none. Another one may have been
+static int64_t surplus_of(counts of) { return of.failures - silent(of); }
+
+/* A token that was never nacked was never held: a client has published it that found none. Another one may have been
  * lost with its holder. */
-static bool is_unmarked(const al_proof *proof) { return silent(proof) == 0; }
+typedef enum standing { NEVER_HELD, FREE, PERHAPS_HELD } standing;
+
+static standing standing_of(counts of) {
+  return silent(of) == 0 ? NEVER_HELD : surplus_of(of) > 0 ? FREE : PERHAPS_HELD;
+}
+
+static counts last(const al_proof *proof) { return (counts){proof->returns, proof->failures}; }
+
+static counts told(const al_content *content) { return (counts){content->returns, content->failures}; }
+
+/* When the queue has handled what was sent. */
+static counts then(const al_proof *proof) {
+  int back = proof->act != AL_PROOF_RESTS, failed = proof->act == AL_PROOF_REJECTS;
+  return (counts){proof->returns + back + failed, proof->failures + failed};
+}
+
+static int64_t surplus(const al_proof *proof) { return surplus_of(last(proof)); }
+
+static bool is_unmarked(const al_proof *proof) { return standing_of(last(proof)) == NEVER_HELD; }
 
 static bool is_held(const al_proof *proof) { return proof->certain_until > 0; }
 
+static bool is_same(const al_proof *proof, const al_content *content) {
+  return strcmp(proof->id, content->message_id) == 0;
+}
+
 /* The token that was given back has come, and nothing happened to it in between. */
 static bool is_answer(const al_proof *proof, const al_content *content) {
-  int failed = proof->act == AL_PROOF_REJECTS;
-  return proof->act != AL_PROOF_RESTS && content->failures == proof->failures + failed &&
-         content->returns == proof->returns + 1 + failed;
+  counts expected = then(proof);
+  return proof->act != AL_PROOF_RESTS && is_same(proof, content) && content->returns == expected.returns &&
+         content->failures == expected.failures;
 }
 
 static bool is_free(const al_proof *proof, int64_t now) {
@@ -54,9 +80,14 @@ bool al_proof_read(al_proof *proof, const al_content *content, int64_t now) {
   return answers || !was_held;
 }
 
-bool al_proof_is_other(const al_proof *proof, const al_content *content) {
+bool al_proof_wants(al_proof *proof, const al_content *content, int64_t now) {
+  if (!al_proof_has_token(proof, now)) return true;
   bool is_older = content->returns <= proof->returns || content->failures < proof->failures;
-  return proof->act != AL_PROOF_RESTS && (is_older || strcmp(proof->id, content->message_id) != 0);
+  if (is_same(proof, content)) return proof->act == AL_PROOF_RESTS || !is_older;
+  if (is_held(proof)) return false;
+  standing own = standing_of(then(proof)), its = standing_of(told(content));
+  if (own == PERHAPS_HELD && its == PERHAPS_HELD) proof->free_at = now + AL_PROOF_TAKEOVER;
+  return its > own;
 }
 
 bool al_proof_has_token(const al_proof *proof, int64_t now) {
@@ -87,8 +118,7 @@ void al_proof_hurry(al_proof *proof) {
 
 /* The channel's end follows what was sent before. */
 bool al_proof_is_settled(const al_proof *proof, int64_t now) {
-  int64_t then = surplus(proof) + (proof->act == AL_PROOF_REJECTS) - (proof->act == AL_PROOF_NACKS);
-  return proof->has_token && then >= 0 && !is_unmarked(proof) && now >= proof->free_at;
+  return proof->has_token && surplus_of(then(proof)) >= 0 && !is_unmarked(proof) && now >= proof->free_at;
 }
 
 bool al_proof_is_doubtful(const al_proof *proof, int64_t now) {

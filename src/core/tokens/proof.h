@@ -54,9 +54,11 @@ typedef struct al_proof {
 /* The token has come. False: the mutex was held, and others had the token meanwhile. */
 bool al_proof_read(al_proof *proof, const al_content *content, int64_t now);
 
-/* True if this is certainly not the token that was given back and is awaited. There may be several, as two clients may
- * have found none: the client deletes this one. Otherwise it could get them in turn, and prove none. */
-bool al_proof_is_other(const al_proof *proof, const al_content *content);
+/* There may be several tokens, as clients publish one when they see none. A client keeps one and deletes the others:
+ * could it get them in turn, it would prove none. Each may have a holder, so it keeps one that may be held rather than one
+ * that is free, and waits anew if two may be held. Returns true if it keeps this one, and not the one that it has. False,
+ * too, for an older delivery of its own. */
+bool al_proof_wants(al_proof *proof, const al_content *content, int64_t now);
 
 /* False, too, when the token was given back and did not come for so long that it may have gone elsewhere. */
 bool al_proof_has_token(const al_proof *proof, int64_t now);

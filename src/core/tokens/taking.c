@@ -26,8 +26,6 @@ typedef struct taking {
   al_permit *permit; /* the permit that is being claimed; NULL: none */
   al_probes probes;  /* of seeking_rival and ringing */
   al_inspect inspect; /* of looking */
-  int64_t
-      rings_at; /* a quorum mutex: its waiter publishes a token then, as the queue's may be with a dead node */
   int64_t made_by; /* of looking: another client may be making the queue until then; 0: it did not look yet */
   bool is_hazard;  /* asking waits for the shields of other permits */
 } taking;
@@ -237,27 +235,12 @@ static void wait_for(taking *self, int64_t time) {
   if (self->from->kind->is_mutex) self->op.wake = al_deadline_after(self->op.session->now, time);
 }
 
-#define RINGS_ANYWAY (600 * AL_SECOND)
-
-/* A token too many at the queue of a quorum mutex costs its waiters their order: see al_permit_look(). */
-static bool may_ring(taking *self) {
-  int64_t now = self->op.session->now;
-  if (self->from->source != AL_FROM_QUORUM_MUTEX) return true;
-  if (al_permit_is_proving(self->permit)) return false;
-  bool rings = self->permit->was_deserted || now >= self->rings_at;
-  if (rings) {
-    self->rings_at = now + RINGS_ANYWAY;
-    self->permit->deserted_since = now;
-  }
-  return rings;
-}
-
 static void waiting(al_op *op) {
   taking *self = (taking *)op;
   bool rings = self->from->kind->is_mutex;
   if (!is_claiming(self) || !rings || !al_op_is_woken(op)) return;
   al_permit_look(self->permit);
-  wait_for(self, may_ring(self) ? ring_again(self) : self->options.poll);
+  wait_for(self, al_permit_is_proving(self->permit) ? self->options.poll : ring_again(self));
 }
 
 /* True if another lock of this session holds what is asked for. Callers that share a session may wait for one
@@ -454,7 +437,6 @@ static al_op *begin(al_takeable *from, const al_acquire_options *options) {
   self->op.is_acquire = true;
   self->from = use(from);
   self->waits = self->options.timeout > 0;
-  self->rings_at = from->session->now + RINGS_ANYWAY;
   self->again = AL_BACKOFF_QUEUE;
   self->op.stop = acquire_stop;
   self->op.free = acquire_free;

@@ -49,7 +49,7 @@ static void channel_open(al_channel *channel) {
   amqp_channel_open_t open = {.out_of_band = amqp_empty_bytes};
   channel->state = AL_CHANNEL_OPEN;
   channel->is_spoilt = false;
-  channel->takes_one = false;
+  channel->prefetch = 0;
   channel->awaits_cancel_of[0] = '\0';
   channel->unanswered = 0;
   memset(&channel->content, 0, sizeof channel->content);
@@ -154,14 +154,16 @@ void al_channel_peek(al_channel *channel, const char *queue) {
   al_link_method(channel->link, channel->number, AMQP_BASIC_NACK_METHOD, &nack);
 }
 
-void al_channel_ping(al_channel *channel) {
-  amqp_basic_qos_t qos = {.prefetch_count = 1};
+static void set_prefetch(al_channel *channel, uint16_t count) {
+  amqp_basic_qos_t qos = {.prefetch_count = count};
   al_channel_call(channel, AMQP_BASIC_QOS_METHOD, &qos);
-  channel->takes_one = true;
+  channel->prefetch = count;
 }
 
-void al_channel_take_one(al_channel *channel) {
-  if (!channel->takes_one) al_channel_ping(channel);
+void al_channel_ping(al_channel *channel) { set_prefetch(channel, 1); }
+
+void al_channel_prefetch(al_channel *channel, uint16_t count) {
+  if (channel->prefetch != count) set_prefetch(channel, count);
 }
 
 al_code al_event_refusal(const al_event *event) {

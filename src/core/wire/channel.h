@@ -87,7 +87,8 @@ struct al_channel {
   bool was_closed; /* by the broker, and open-ok has not come since */
   bool
       is_spoilt; /* a consumer that its owner has forgotten may still be on it: al_channel_give() closes it */
-  bool takes_one; /* new consumers on it get one message at a time; see al_channel_take_one */
+  uint16_t
+      prefetch; /* so many messages at a time a new consumer on it gets; 0: not asked for. See al_channel_prefetch */
   char awaits_cancel_of[AL_TICKET_SIZE]; /* see al_channel_give_after: the consumer's tag; "" */
   int64_t awaits_since;
   int unanswered;   /* requests sent and not answered yet */
@@ -139,11 +140,11 @@ void al_channel_delete(al_channel *channel, const char *queue);
  * (AL_EVENT_CONTENT), or get-empty. A quorum queue counts that the message came back. */
 void al_channel_peek(al_channel *channel, const char *queue);
 
-/* From now on each new consumer on the channel gets one message at a time. */
-void al_channel_take_one(al_channel *channel);
+/* From now on each new consumer on the channel gets so many messages at a time. */
+void al_channel_prefetch(al_channel *channel, uint16_t count);
 
-/* Sends a request that changes nothing and is answered: a basic.qos with what al_channel_take_one() sends. It does
- * not change consumers that exist, or that need no acknowledgements. */
+/* Sends a request that changes nothing and is answered: a basic.qos as al_channel_prefetch(channel, 1) sends. It does not
+ * change consumers that exist, or that need no acknowledgements. */
 void al_channel_ping(al_channel *channel);
 
 /* For the link. Handles a frame of a channel other than 0. Returns false if the frame breaks the protocol. */
