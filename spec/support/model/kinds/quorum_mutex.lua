@@ -73,7 +73,7 @@ local function cut(crowd, queue, node)
   if options.is_doubled and random:chance(0.5) then
     world:after(random:between(0, seconds), queue.lose_leader, queue, random:between(0, 1))
     world:after(seconds + random:between(0, 30), queue.lose_leader, queue, random:between(0, 1))
-  elseif options.is_doubled then
+  elseif options.is_doubled or options.is_hasty then
     world:after(random:between(0, seconds), queue.hasten, queue)
   end
 end
@@ -92,6 +92,14 @@ function QuorumMutex:delivered(queue, consumer, message)
   if 2 * own.failures - own.acquired <= -3 and self.crowd.random:chance(0.8) then return end
   self.is_aimed = false
   cut(self.crowd, queue, consumer.channel.connection.node)
+end
+
+-- A free token is there beside the one that may be held: a new leader may put it there, from a client that is gone.
+troubles["another token"] = function (crowd)
+  local queue = crowd.broker.queues[QUEUE]
+  if not queue then return end
+  table.insert(queue.messages, 1, { acquired = 3, failures = 2, properties = { message_id = tostring(crowd.world.now) }, body = "" })
+  queue:serve()
 end
 
 -- The queue's member on a node lags.
