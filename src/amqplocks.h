@@ -278,8 +278,8 @@ int64_t al_native_timeout(al_session *session);
 al_op *al_session_open(al_session *session);
 
 /* Begins to close the session: releases every lock, closes both connections, and waits for the broker's answers, at
- * most for `settings.timeout`; but up to 20 s for the token of a quorum mutex whose last holder may not know that it has
- * lost it. The session is closed in any case. Later operations fail with AL_CLOSED. */
+ * most for `settings.timeout`; and before that up to 20 s for the token of a quorum mutex whose last holder may not know
+ * that it has lost it. The session is closed in any case. Later operations fail with AL_CLOSED. */
 al_op *al_session_close(al_session *session);
 
 /* Returns the name of the broker's cluster, as the first broker that this session connected to told it; "" before that,

@@ -301,7 +301,7 @@ static void leave_quorum_queue(al_permit *permit) {
   permit->consumer.kind = &closed_kind;
 }
 
-#define LINGERS_MOST (AL_PROOF_TAKEOVER + 5 * AL_SECOND) /* the token may have gone elsewhere */
+#define LINGERS_MOST (20 * AL_SECOND) /* AL_PROOF_TAKEOVER and some; the token may have gone elsewhere */
 
 static void permit_release(al_claim *claim) {
   al_permit *permit = (al_permit *)claim;
