@@ -165,15 +165,23 @@ end
 
 local function is_older(a, b) return a.tag < b.tag end
 
+local function hear(group)
+  if group.requeue then group.queue:requeue(group.entries, group.fails) else group.queue:ack(group.entries) end
+end
+
 -- Each end of a channel is told to a queue once, also if the channel ends again while that notice is under way.
 local function tell_down(self, queue)
   queue:handle_requeues()
   local entries, kept = {}, {}
   for _, group in ipairs(self.settling) do
     if group.queue == queue and not group.is_overtaken then
-      for _, entry in ipairs(group.entries) do table.insert(entries, entry) end
       group.is_overtaken = true
       queue:expect(group, -1)
+      if queue.is_ordered then
+        hear(group)
+      else
+        for _, entry in ipairs(group.entries) do table.insert(entries, entry) end
+      end
     end
   end
   for _, entry in ipairs(self.unacked) do table.insert(entry.queue == queue and entries or kept, entry) end
@@ -540,10 +548,6 @@ local function by_queue(entries)
   return list
 end
 
-local function hear(group)
-  if group.requeue then group.queue:requeue(group.entries, group.fails) else group.queue:ack(group.entries) end
-end
-
 local function arrive(self)
   local group = table.remove(self.settling, 1)
   if group.is_overtaken then return end
@@ -552,7 +556,8 @@ local function arrive(self)
 end
 
 -- In a cluster acks and requeues go to the queue by way of another process, in order. The notice that the channel is
--- gone does not, and may overtake them: then the queue requeues all that it does not know to be settled.
+-- gone does not, and may overtake them: then the queue requeues all that it does not know to be settled. (A quorum queue
+-- gets all from the channel itself, in order.)
 local function tell_settled(self, group)
   if #self.broker.nodes == 1 then return hear(group) end
   table.insert(self.settling, group)

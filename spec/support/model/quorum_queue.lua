@@ -10,7 +10,7 @@
 -- node is back. A delivery to it arrives then, too, or later, if the queue's member there lags.
 local Queue = require "spec.support.model.queue"
 
-local Quorum = setmetatable({}, { __index = Queue })
+local Quorum = setmetatable({ is_ordered = true }, { __index = Queue })
 Quorum.__index = Quorum
 
 function Quorum.new(broker, name, options)

@@ -85,6 +85,7 @@ static void bell_told(al_consumer *consumer, al_consumer_news news, const al_eve
       bell->rings = consumer->delivery == 0; /* the broker requeues a token by itself */
       break;
     case AL_CONSUMER_RECEIVED:
+    case AL_CONSUMER_COUNTED:
     case AL_CONSUMER_CANCELLED:
       break;
   }

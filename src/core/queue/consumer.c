@@ -134,10 +134,18 @@ static void answered(al_consumer *consumer, const al_event *event) {
   }
 }
 
+static void counted(al_consumer *consumer, const al_event *event) {
+  if (consumer->state != AL_CONSUMER_CANCELLING) tell(consumer, AL_CONSUMER_COUNTED, event);
+  answered(consumer, event);
+}
+
 static void method_arrived(al_consumer *consumer, const al_event *event) {
   switch (event->method) {
     case AMQP_QUEUE_DECLARE_OK_METHOD:
-      if (consumer->state == AL_CONSUMER_SUBSCRIBING) tell(consumer, AL_CONSUMER_PREPARED, event);
+      if (consumer->state == AL_CONSUMER_SUBSCRIBING)
+        tell(consumer, AL_CONSUMER_PREPARED, event);
+      else
+        counted(consumer, event);
       return;
     case AMQP_BASIC_CONSUME_OK_METHOD:
       arrived(consumer, event);
@@ -217,6 +225,10 @@ void al_consumer_ask(al_consumer *consumer) {
   if (consumer->state != AL_CONSUMER_WAITING) return;
   consumer->is_asking = true;
   al_channel_ping(consumer->channel);
+}
+
+void al_consumer_count(const al_consumer *consumer) {
+  al_channel_declare_passive(consumer->channel, consumer->queue);
 }
 
 /* Cancels before it acknowledges: otherwise the old consumer might be given the next message. */

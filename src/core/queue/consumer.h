@@ -43,7 +43,8 @@ typedef enum al_consumer_news {
   AL_CONSUMER_SUBSCRIBED,
   AL_CONSUMER_RECEIVED, /* a message; `took` has had its content */
   AL_CONSUMER_EMPTY,
-  AL_CONSUMER_ENDED,     /* nothing can arrive any more; this holds for all that follow, too */
+  AL_CONSUMER_COUNTED, /* the event answers al_consumer_count() */
+  AL_CONSUMER_ENDED,   /* nothing can arrive any more; this holds for all that follow, too */
   AL_CONSUMER_CANCELLED, /* the queue was deleted or its node went down, and the message taken is lost with it */
   AL_CONSUMER_CLOSED,    /* the event has the reason */
   AL_CONSUMER_DOWN
@@ -98,6 +99,9 @@ bool al_consumer_subscribe(al_consumer *consumer);
  * read only after the deliveries that it owed to the consumer. (A request sent together with the consume may be
  * answered before them.) */
 void al_consumer_ask(al_consumer *consumer);
+
+/* Asks how many consumers the queue has (queue.declare). COUNTED is notified, unless it waits for a message no more. */
+void al_consumer_count(const al_consumer *consumer);
 
 /* HAS: discards the message (acknowledges it), and takes another. */
 void al_consumer_discard(al_consumer *consumer);

@@ -143,8 +143,12 @@ bool al_prober_is_ready(al_prober *prober) {
 
 void al_prober_publish(al_prober *prober, al_message message, const char *queue, al_life *life,
                        al_question question) {
-  char id[24];
-  snprintf(id, sizeof id, "%" PRIu64, prober->first_id + prober->count);
+  char id[24 + AL_TICKET_SIZE];
+  int length = snprintf(id, 24, "%" PRIu64, prober->first_id + prober->count);
+  if (message == AL_MESSAGE_TOKEN) { /* tokens of other sessions have the same number */
+    id[length] = '.';
+    al_session_ticket(prober->session, id + length + 1);
+  }
   bool is_key = al_message_is_to_readers(message);
   amqp_basic_publish_t publish = {.exchange =
                                       is_key ? amqp_cstring_bytes(AL_READERS_EXCHANGE) : amqp_empty_bytes,

@@ -19,6 +19,12 @@
 
 /* ---- what the broker says --------------------------------------------------------------------------------------- */
 
+/* permit_sweep() then does the rest, which may be to send something. */
+static void sweep_soon(al_session *session) {
+  session->needs_cleanup = true;
+  session->cleanup_due = 0;
+}
+
 static void lose(al_permit *permit, const char *why) {
   al_claim_lose(&permit->claim, why);
   al_claim_enter(&permit->claim, AL_CLAIM_GONE);
@@ -118,6 +124,11 @@ static void permit_told(al_consumer *consumer, al_consumer_news news, const al_e
       break;
     case AL_CONSUMER_EMPTY:
       permit->is_none = true;
+      break;
+    case AL_CONSUMER_COUNTED:
+      al_proof_counted(&permit->proof, ((const amqp_queue_declare_ok_t *)event->decoded)->consumer_count,
+                       claim->session->now);
+      sweep_soon(claim->session);
       break;
     case AL_CONSUMER_ENDED:
       al_claim_enter(claim, AL_CLAIM_GONE);
@@ -230,12 +241,6 @@ static void check_answered(al_claim *claim, const al_event *event) {
     checked((al_permit *)claim, event->decoded);
 }
 
-/* permit_sweep() then does the rest, which may be to send something. */
-static void sweep_soon(al_session *session) {
-  session->needs_cleanup = true;
-  session->cleanup_due = 0;
-}
-
 static bool permit_confirm(al_claim *claim) {
   al_permit *permit = (al_permit *)claim;
   if (!is_proved(permit)) return al_check_ask(&permit->check);
@@ -259,6 +264,7 @@ static void prove(al_permit *permit) {
   permit->proves = permit->claim.asked;
   al_proof_acts(proof, act, permit->claim.session->now);
   al_consumer_again(&permit->consumer, act == AL_PROOF_REJECTS ? AL_CONSUMER_REJECTS : AL_CONSUMER_NACKS);
+  if (al_proof_is_uncounted(proof)) al_consumer_count(&permit->consumer);
 }
 
 /* A release during a proof waits for its end: the next client then need not wait for AL_PROOF_TAKEOVER. So does an

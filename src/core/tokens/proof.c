@@ -71,11 +71,13 @@ bool al_proof_read(al_proof *proof, const al_content *content, int64_t now) {
   if (!answers) {
     proof->acted_at = now;
     proof->proved_at = 0;
-    proof->free_at = is_free(proof, now) ? now : now + AL_PROOF_TAKEOVER;
+    proof->is_counted = !is_free(proof, now);
+    proof->free_at = proof->is_counted ? now + AL_PROOF_TAKEOVER : now;
   } else if (proof->proves) {
     proof->proved_at = proof->acted_at;
   }
-  if (answers && is_proved(proof) && !is_unmarked(proof) && (was_held || surplus(proof) == 0))
+  bool is_ours = is_proved(proof) && proof->is_counted && !is_unmarked(proof);
+  if (answers && is_ours && (was_held || surplus(proof) == 0))
     proof->certain_until = proof->proved_at + AL_PROOF_CERTAIN;
   return answers || !was_held;
 }
@@ -89,6 +91,14 @@ bool al_proof_wants(al_proof *proof, const al_content *content, int64_t now) {
   if (own == PERHAPS_HELD && its == PERHAPS_HELD) proof->free_at = now + AL_PROOF_TAKEOVER;
   return its > own;
 }
+
+void al_proof_counted(al_proof *proof, uint32_t consumers, int64_t now) {
+  if (proof->is_counted || consumers == 0) return;
+  proof->is_counted = true;
+  if (consumers > 1) proof->free_at = now + AL_PROOF_TAKEOVER;
+}
+
+bool al_proof_is_uncounted(const al_proof *proof) { return proof->has_token && !proof->is_counted; }
 
 bool al_proof_has_token(const al_proof *proof, int64_t now) {
   bool is_away = proof->act != AL_PROOF_RESTS && now >= proof->acted_at + AL_PROOF_CERTAIN;

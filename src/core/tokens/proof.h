@@ -41,9 +41,10 @@ typedef enum al_proof_act { AL_PROOF_RESTS, AL_PROOF_NACKS, AL_PROOF_REJECTS } a
 typedef struct al_proof {
   int64_t new_until; /* the queue is new until then: a token that was never nacked had no holder before */
   bool has_token;    /* as far as this client knows */
-  char id[40];       /* the token's message id; other tokens may have the same */
+  char id[40];       /* the token's message id, which no other token has */
   int64_t returns, failures; /* the token's, as it came last */
   int64_t free_at;           /* another client may hold the mutex before that */
+  bool is_counted;           /* so it is, also by the number of consumers */
   al_proof_act act;          /* by which the token was given back; RESTS: it was not */
   int64_t acted_at;          /* when it was given back last, or came to this client */
   bool proves;               /* the last delivery answers a reject */
@@ -59,6 +60,14 @@ bool al_proof_read(al_proof *proof, const al_content *content, int64_t now);
  * that is free, and waits anew if two may be held. Returns true if it keeps this one, and not the one that it has. False,
  * too, for an older delivery of its own. */
 bool al_proof_wants(al_proof *proof, const al_content *content, int64_t now);
+
+/* The queue counts so many consumers: the client that has the role, and those that it was told twice to be out of reach.
+ * One of these may hold the mutex by another token, or give back what another client has got meanwhile. 0: the queue
+ * did not answer. */
+void al_proof_counted(al_proof *proof, uint32_t consumers, int64_t now);
+
+/* True if the queue is to be asked for that: the token is free, by its own counts. */
+bool al_proof_is_uncounted(const al_proof *proof);
 
 /* False, too, when the token was given back and did not come for so long that it may have gone elsewhere. */
 bool al_proof_has_token(const al_proof *proof, int64_t now);
