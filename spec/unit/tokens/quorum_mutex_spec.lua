@@ -65,9 +65,17 @@ describe("a quorum mutex", function ()
     return op, taker
   end
 
+  -- The core asks how many consumers the queue of a free token has.
+  local function counts(taker)
+    local queue = peer.quorum:expect("queue.declare", { channel = taker.channel, passive = true }).queue
+    peer.quorum:send{ channel = taker.channel, method = "queue.declare-ok", queue = queue, message_count = 0,
+      consumer_count = taker.consumers or 1 }
+  end
+
   -- The core gives the token back, by "nack" or "reject".
   local function gives(taker, how)
     peer.quorum:expect("basic." .. how, { channel = taker.channel, delivery_tag = taker.delivery, requeue = true })
+    if peer.quorum:next() == "queue.declare" then counts(taker) end
     peer.quorum:silent()
   end
 
@@ -187,6 +195,30 @@ describe("a quorum mutex", function ()
     assert.is_false(op:done())
     returns(taker, "nack")
     assert.is_true(peer:result(op):held())
+  end)
+
+  it("is not free while the queue counts another consumer, or does not answer", function ()
+    for consumers = 0, 2, 2 do
+      local op, taker = asks(60)
+      settles(taker)
+      taker.consumers = consumers
+      comes(taker, 1, 10)
+      returns(taker, "reject", "nack", "nack")
+      if consumers == 2 then returns(taker, "nack", "nack", "nack") end
+      peer.quorum:silent()
+      assert.is_false(op:done())
+      if consumers == 0 then
+        taker.consumers = 1
+        peer:pass(2.6)
+        returns(taker, "nack", "reject")
+      else
+        doubts(taker, TAKEOVER)
+        returns(taker, "reject", "reject", "reject")
+      end
+      local lock = peer:result(op)
+      lock:release():drop()
+      peer.quorum:closes(taker.channel)
+    end
   end)
 
   -- Otherwise clients with shorter timeouts would wait anew, one after the other, for ever.
@@ -396,6 +428,7 @@ describe("a quorum mutex", function ()
       message_count = 1, consumer_count = 0 }, { channel = taker.channel, method = "basic.consume-ok",
       consumer_tag = taker.tag }, token(taker, 1))
     peer.quorum:expect("basic.reject", { channel = taker.channel })
+    counts(taker)
     returns(held, "reject", "reject", "reject")
     comes(taker, 2)
     returns(taker, "nack", "nack")
