@@ -288,7 +288,7 @@ add({ kind = "quorum_mutex", what = "a quorum mutex", prefix = "quorum", version
     cuts = { 1, 5 }, notices = { 0.1 }, lags_for = 120, is_doubled = true, poll = 20, waiting = { "for long" },
     troubles = { "partition", "partition in time", "lag" } },
   { "two tokens", "while nodes are cut off, and there is a token more", often = 3, rounds = 3, count = 10, hold = 60,
-    cuts = { 14 }, notices = { 0.1 }, is_hasty = true, poll = 20,
+    cuts = { 14 }, notices = { 0.1 }, is_doubled = true, poll = 20, waiting = { "for long" },
     troubles = { "partition in time", "partition", "another token" } },
   { "all", rounds = 5, count = 12, is_doubled = true, poll = 20,
     troubles = { "partition", "partition", "lag", "no majority", "death", "lost holder", "lost prober", "stopped" } },

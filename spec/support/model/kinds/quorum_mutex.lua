@@ -73,7 +73,7 @@ local function cut(crowd, queue, node)
   if options.is_doubled and random:chance(0.5) then
     world:after(random:between(0, seconds), queue.lose_leader, queue, random:between(0, 1))
     world:after(seconds + random:between(0, 30), queue.lose_leader, queue, random:between(0, 1))
-  elseif options.is_doubled or options.is_hasty then
+  elseif options.is_doubled then
     world:after(random:between(0, seconds), queue.hasten, queue)
   end
 end
