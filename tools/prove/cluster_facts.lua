@@ -20,6 +20,8 @@ local function n_of(self)
   return (headers["x-acquired-count"] or 0) - (headers["x-delivery-count"] or 0)
 end
 
+local function failures_of(self) return (self.delivery.properties.headers or {})["x-delivery-count"] or 0 end
+
 local function join(queue, node) return single.join(queue, nil, assert(client.connect(nodes[node].url))) end
 
 -- A holder through one node, and a waiter through another one.
@@ -94,6 +96,33 @@ local FACTS = {
     assert(holder.channel:silent(), "the holder was told")
     pulses(waiter, 5)
     return seconds
+  end },
+  { "a reject is handled before the end of its channel, which follows at once", function()
+    local holder, waiter = line(3, 2)
+    cluster.move_leader(holder.queue, 1, 2)
+    for round = 1, 60 do
+      local before = failures_of(holder)
+      holder.channel:send{ method = "basic.reject", delivery_tag = holder.delivery.delivery_tag, requeue = true }
+      holder.channel:send{ method = "channel.close", reply_code = 200, reply_text = "", class_id = 0, method_id = 0 }
+      local gone = holder
+      holder, waiter = single.served(waiter), join(gone.queue, round % 3 + 1)
+      gone.channel.client:abort()
+      local failed = failures_of(holder) - before
+      if failed ~= 2 then error(("a reject and an end were %d failures"):format(failed), 0) end
+    end
+  end },
+  { "a consumer that the queue was told twice to be out of reach loses the role to a newcomer, and is counted", function()
+    local holder = line(3, 2)
+    cluster.move_leader(holder.queue, 1, 2)
+    cluster.cut(3, { 1, 2 })
+    socket.sleep(14) -- the queue is told
+    assert(cluster.move_leader(holder.queue, 2, 2), "the leader did not move")
+    join(holder.queue, 1)
+    local channel = assert(client.connect(nodes[1].url)):channel()
+    local seen = assert(channel:call{ method = "queue.declare", queue = holder.queue, passive = true })
+    assert(seen.consumer_count == 2, ("%d are counted"):format(seen.consumer_count))
+    cluster.heal()
+    cluster.until_whole()
   end },
   { "a holder whose node is killed loses the token, which is one step", function()
     local holder, waiter = line(3, 1)

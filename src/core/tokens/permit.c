@@ -188,9 +188,9 @@ static bool has_forgotten(const al_permit *permit, const amqp_queue_declare_ok_t
          found->consumer_count == 0;
 }
 
-/* RabbitMQ 4.3 never serves a consumer again whose node it has lost twice in a row. A waiter that sees a token lie ready
- * for so long consumes anew, at the end of the line. (A consumer whose node is out of reach is not counted until the
- * queue has given it up. One that waits is never counted.) */
+/* RabbitMQ 4.3 never serves a consumer again whose node it has lost twice in a row, and gives its role to the next one only
+ * when a client consumes. A waiter that sees a token lie ready for so long consumes anew, at the end of the line. (The
+ * queue counts no consumer that waits, but also one whose node is out of reach.) */
 #define PASSED_OVER (30 * AL_SECOND)
 #define PERHAPS_PASSED_OVER                                                                                  \
   (120 * AL_SECOND) /* the one that is counted may hold the mutex, and its process be stopped */
@@ -203,9 +203,8 @@ static void see(al_permit *permit, const amqp_queue_declare_ok_t *found) {
     give_up(permit, "the queue serves this consumer no more");
 }
 
-/* A quorum queue was deserted if no consumer was counted before ours, and one is now: ours. If one whose node is out of
- * reach has the role, none is counted either time. If the queue did not answer the first question, the one that is
- * counted may hold the mutex: it deletes the token that is published then. */
+/* A quorum queue was deserted if no consumer was counted before ours, and one is now: ours. If the queue did not answer
+ * the first question, the one that is counted may hold the mutex: it deletes the token that is published then. */
 static bool is_deserted_now(const al_permit *permit, const amqp_queue_declare_ok_t *found) {
   if (!is_proved(permit)) return permit->was_deserted || is_deserted(permit, found, 1);
   return permit->was_deserted && found->message_count == 0 && found->consumer_count == 1;

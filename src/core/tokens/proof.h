@@ -17,6 +17,10 @@
  * waits for AL_PROOF_TAKEOVER. So it does where the token was never nacked, as there may have been another; unless the
  * queue is new, too. While it waits it keeps `surplus` well below 0: should it end, the next one waits, too.
  *
+ * The queue keeps what a consumer has that it was told twice to be out of reach, but gives the role to the next one. It
+ * counts both then, and so long no token is free: that client may hold by another token, or give back what the next one
+ * gets.
+ *
  * A delivery alone proves nothing: a member of the queue that lags may deliver what another client has by now. So a client
  * rejects the token, and it comes again, with counts that are exactly one step further. Then the queue has handled the
  * reject after it was sent, as nothing else gives the client the token again without another count. (A nack has no such
@@ -61,9 +65,7 @@ bool al_proof_read(al_proof *proof, const al_content *content, int64_t now);
  * too, for an older delivery of its own. */
 bool al_proof_wants(al_proof *proof, const al_content *content, int64_t now);
 
-/* The queue counts so many consumers: the client that has the role, and those that it was told twice to be out of reach.
- * One of these may hold the mutex by another token, or give back what another client has got meanwhile. 0: the queue
- * did not answer. */
+/* So many consumers does the queue count. 0: it did not answer. */
 void al_proof_counted(al_proof *proof, uint32_t consumers, int64_t now);
 
 /* True if the queue is to be asked for that: the token is free, by its own counts. */
