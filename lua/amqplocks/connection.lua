@@ -60,7 +60,8 @@ function metatable.__tostring(self)
 end
 
 --- Releases every lock of this connection and closes it. Waits for the broker at most the connection's `timeout`;
--- and before that up to 20 s, after it has asked in vain for a mutex for clusters whose last holder's node is out of reach.
+-- and before that up to 20 s, after it has asked in vain for a mutex for clusters whose last holder's node is out of
+-- reach.
 -- Idempotent. Never raises an error.
 ---@return true
 function Connection:close()

@@ -103,7 +103,8 @@ local FACTS = {
     for round = 1, 60 do
       local before = failures_of(holder)
       holder.channel:send{ method = "basic.reject", delivery_tag = holder.delivery.delivery_tag, requeue = true }
-      holder.channel:send{ method = "channel.close", reply_code = 200, reply_text = "", class_id = 0, method_id = 0 }
+      holder.channel:send{ method = "channel.close", reply_code = 200, reply_text = "", class_id = 0,
+        method_id = 0 }
       local gone = holder
       holder, waiter = single.served(waiter), join(gone.queue, round % 3 + 1)
       gone.channel.client:abort()
@@ -111,7 +112,7 @@ local FACTS = {
       if failed ~= 2 then error(("a reject and an end were %d failures"):format(failed), 0) end
     end
   end },
-  { "a consumer that the queue was told twice to be out of reach loses the role to a newcomer, and is counted", function()
+  { "a consumer of which the queue was told twice that it is out of reach is counted beside the next", function()
     local holder = line(3, 2)
     cluster.move_leader(holder.queue, 1, 2)
     cluster.cut(3, { 1, 2 })

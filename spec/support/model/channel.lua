@@ -556,8 +556,8 @@ local function arrive(self)
 end
 
 -- In a cluster acks and requeues go to the queue by way of another process, in order. The notice that the channel is
--- gone does not, and may overtake them: then the queue requeues all that it does not know to be settled. (A quorum queue
--- gets all from the channel itself, in order.)
+-- gone does not, and may overtake them: then the queue requeues all that it does not know to be settled. (A quorum
+-- queue gets all from the channel itself, in order.)
 local function tell_settled(self, group)
   if #self.broker.nodes == 1 then return hear(group) end
   table.insert(self.settling, group)

@@ -98,7 +98,8 @@ end
 troubles["another token"] = function (crowd)
   local queue = crowd.broker.queues[QUEUE]
   if not queue then return end
-  table.insert(queue.messages, 1, { acquired = 3, failures = 2, properties = { message_id = tostring(crowd.world.now) }, body = "" })
+  local properties = { message_id = tostring(crowd.world.now) }
+  table.insert(queue.messages, 1, { acquired = 3, failures = 2, properties = properties, body = "" })
   queue:serve()
 end
 
