@@ -346,7 +346,7 @@ describe("a quorum mutex", function ()
     assert.is_true(peer:result(op):held())
   end)
 
-  -- A waiter is told that a token lies ready, and refused its own, until it asks nothing more. Returns for how long, and
+  -- A waiter is told that a token is ready, and refused its own, until it asks nothing more. Returns for how long, and
   -- how many it has published.
   local function stands()
     local began, quorum, prober, rings = peer.now, peer.quorum, peer.prober, 0
