@@ -78,8 +78,9 @@ function kinds.unmake(conn, kind, name)
 end
 
 -- Tokens that the queue of a fast mutex may have at the end. A waiter rings again after `poll` while the holder has the
--- token in hand, so a second one is usual. The queue refuses any while one lies ready, so they do not pile up.
-local MOST_TOKENS = 3
+-- token in hand, so a second one is usual. The queue refuses any while one lies ready, so they do not pile up. A quorum
+-- queue tells its publishers that it is full; each may have published one before.
+local MOST_TOKENS = { fast_mutex = 3, quorum_mutex = 12 }
 
 --- What is wrong with the queue of a fast mutex that nobody holds and nobody waits for, as text: it has no token or too
 -- many, or a consumer. nil: nothing is wrong, or it is of another kind. Deletes that queue.
@@ -96,7 +97,7 @@ function kinds.leftovers(url, kind, name)
       return false
     end
     local tokens, consumers = answer.message_count, answer.consumer_count
-    local is_fine = tokens >= 1 and tokens <= MOST_TOKENS and consumers == 0
+    local is_fine = tokens >= 1 and tokens <= MOST_TOKENS[kind] and consumers == 0
     words = not is_fine and ("%s has %d messages and %d consumers"):format(queue, tokens, consumers) or nil
     return is_fine
   end)
