@@ -105,6 +105,7 @@ local FACTS = {
       holder.channel:send{ method = "basic.reject", delivery_tag = holder.delivery.delivery_tag, requeue = true }
       holder.channel:send{ method = "channel.close", reply_code = 200, reply_text = "", class_id = 0,
         method_id = 0 }
+      holder.channel.client:flush()
       local gone = holder
       holder, waiter = single.served(waiter), join(gone.queue, round % 3 + 1)
       gone.channel.client:abort()
