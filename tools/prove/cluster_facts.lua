@@ -119,6 +119,7 @@ local FACTS = {
     cluster.cut(3, { 1, 2 })
     socket.sleep(14) -- the queue is told
     assert(cluster.move_leader(holder.queue, 2, 2), "the leader did not move")
+    socket.sleep(3) -- and told again
     join(holder.queue, 1)
     local channel = assert(client.connect(nodes[1].url)):channel()
     local seen = assert(channel:call{ method = "queue.declare", queue = holder.queue, passive = true })
