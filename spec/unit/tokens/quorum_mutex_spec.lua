@@ -203,8 +203,11 @@ describe("a quorum mutex", function ()
       settles(taker)
       taker.consumers = consumers
       comes(taker, 1, 10)
-      returns(taker, "reject", "nack", "nack")
-      if consumers == 2 then returns(taker, "nack", "nack", "nack") end
+      if consumers == 2 then taker.consumers = 1 end
+      returns(taker, "reject", "nack")
+      taker.consumers = consumers
+      returns(taker, "nack")
+      if consumers == 2 then returns(taker, "nack", "nack", "nack") end -- also if it counted 1 before
       peer.quorum:silent()
       assert.is_false(op:done())
       if consumers == 0 then
@@ -329,6 +332,22 @@ describe("a quorum mutex", function ()
     deletes(taker, taker.delivery)
   end)
 
+  it("whose queue has a free token, too, is not proved by one that nobody has held", function ()
+    local op, taker = asks(60, 0, 0, true, 0)
+    gives(taker, "nack")
+    taker.delivery = another(taker, 21, 11)
+    gives(taker, "reject")
+    op:drop()
+  end)
+
+  it("whose queue has two tokens that may be held is proved by the one of the lower surplus", function ()
+    local op, taker = asks(60, 0)
+    gives(taker, "nack")
+    taker.delivery = another(taker, 25, 10)
+    gives(taker, "reject")
+    op:drop()
+  end)
+
   it("whose queue has two tokens that may be held is waited for since the second one came", function ()
     local op, taker = asks(60, SHIELDED)
     doubts(taker, 7)
@@ -346,16 +365,16 @@ describe("a quorum mutex", function ()
     assert.is_true(peer:result(op):held())
   end)
 
-  -- A waiter is told that a token is ready, and refused its own, until it asks nothing more. Returns for how long, and
+  -- A waiter is told of so many ready tokens, and refused its own, until it asks nothing more. Returns for how long, and
   -- how many it has published.
-  local function stands()
+  local function stands(tokens)
     local began, quorum, prober, rings = peer.now, peer.quorum, peer.prober, 0
     repeat
       peer:pass(1)
       if prober:due() then prober:handshake() end
       if prober:next() ~= "nothing" then rings = rings + #prober:look{ [QUEUE] = "nack" } end
       if quorum:next() == "channel.open" then quorum:opened() end
-      if quorum:next() == "queue.declare" then looks(true, 1, 0) end
+      if quorum:next() == "queue.declare" then looks(true, tokens, 0) end
     until quorum:next() ~= "nothing" or peer.now - began > 600
     return peer.now - began, rings
   end
@@ -363,7 +382,14 @@ describe("a quorum mutex", function ()
   it("gets a token from its waiter at times; one that a ready token is not given to asks anew", function ()
     local op, taker = asks(600, nil, 1)
     settles(taker)
-    local seconds, rings = stands()
+    local seconds, rings = stands(0) -- it does not answer
+    assert.is_true(seconds >= 600)
+    assert.equal(0, rings)
+    op:drop()
+    peer.quorum:ignore()
+    op, taker = asks(600, nil, 1)
+    settles(taker)
+    seconds, rings = stands(1)
     assert.is_true(seconds < 600)
     assert.is_true(rings > 0)
     peer.quorum:closes(taker.channel)

@@ -215,7 +215,7 @@ bool al_consumer_subscribe(al_consumer *consumer) {
   if (consumer->state != AL_CONSUMER_OUT) return true;
   consumer->channel = al_channel_take(consumer->link, consumer_event, consumer);
   if (!consumer->channel) return false;
-  al_channel_prefetch(consumer->channel, consumer->kind->pairs ? 2 : 1);
+  al_channel_prefetch(consumer->channel, consumer->kind->takes_two ? 2 : 1);
   if (consumer->kind->prepare) consumer->kind->prepare(consumer);
   consume(consumer);
   return true;

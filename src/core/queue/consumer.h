@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * A consumer subscribes to a queue and takes one message from it. It has a channel of its own and a
- * prefetch count of one, or of two if it is to see that there are two messages. The broker serves consumers by priority, and within one priority in the order in which they
- * came.
+ * A consumer subscribes to a queue and takes one message from it. It has a channel of its own and a prefetch count of one,
+ * or of two if it is to see that there are two messages. The broker serves consumers by priority, and within one priority
+ * in the order in which they came.
  *
  * The message stays unacknowledged, and the consumer stays subscribed, until the message is given back or discarded.
  * If this process dies, the broker gives the message to the next consumer. If the queue is deleted, with the message,
@@ -20,8 +20,8 @@
  * Each consume names the session, and says since when its owner waits (x-amqplocks-holder,
  * x-amqplocks-waiting-since): `rabbitmqctl list_consumers` shows both.
  *
- * With a prefetch count of one, a consumer that has a message gets no second one. So no message can be under way that would have to be waited for,
- * and its cancel is sent without asking for an answer. */
+ * With a prefetch count of one, a consumer that has a message gets no second one. So no message can be under way that
+ * would have to be waited for, and its cancel is sent without asking for an answer. */
 #ifndef AL_CORE_QUEUE_CONSUMER_H
 #define AL_CORE_QUEUE_CONSUMER_H
 
@@ -59,8 +59,8 @@ typedef struct al_consumer_kind {
   int (*arguments)(const al_consumer *, amqp_table_entry_t *);
   /* False: the message is acknowledged, and so deleted. NULL: every message is wanted. */
   bool (*wants)(al_consumer *, const al_content *);
-  bool closes; /* it is cancelled by closing its channel */
-  bool pairs;  /* it gets a second message beside the first: `wants` says which one stays */
+  bool closes;    /* it is cancelled by closing its channel */
+  bool takes_two; /* it gets a second message beside the first: `wants` says which one stays */
   /* The consumer has taken this message. RECEIVED is notified after that, perhaps later. NULL: its content is not
    * needed. */
   void (*took)(al_consumer *, const al_content *);

@@ -65,8 +65,8 @@ static bool wants(al_consumer *consumer, const al_content *content) {
   al_permit *permit = consumer->owner;
   al_proof *proof = &permit->proof;
   if (!is_proved(permit)) return true;
-  bool is_wanted = al_proof_wants(proof, content, permit->claim.session->now);
-  bool is_second = consumer->delivery != 0 && strcmp(proof->id, content->message_id) != 0;
+  bool is_wanted = al_proof_weighs(proof, content, permit->claim.session->now);
+  bool is_second = consumer->delivery != 0 && !al_proof_is_of(proof, content);
   if (is_wanted && is_second) al_consumer_again(consumer, AL_CONSUMER_ACKNOWLEDGES);
   return is_wanted;
 }
@@ -79,7 +79,7 @@ static void took(al_consumer *consumer, const al_content *content) {
   if (permit->number > 0) snprintf(permit->id, sizeof permit->id, "%.16s", content->message_id);
 }
 
-/* True if the broker refused what al_permit_begin() has asked. */
+/* True if the broker refused what al_permit_begin() has asked, or to count consumers. */
 static bool is_refusal(const al_permit *permit, const al_event *event) {
   bool is_ours = is_of_mutex(permit) && event->method == AMQP_QUEUE_DECLARE_METHOD;
   return permit->claim.state == AL_CLAIM_CLAIMING && (is_ours || event->method == AMQP_BASIC_CONSUME_METHOD);
@@ -193,12 +193,16 @@ static bool has_forgotten(const al_permit *permit, const amqp_queue_declare_ok_t
  * queue counts no consumer that waits, but also one whose node is out of reach.) */
 #define PASSED_OVER (30 * AL_SECOND)
 #define PERHAPS_PASSED_OVER                                                                                  \
-  (120 * AL_SECOND) /* the one that is counted may hold the mutex, and its process be stopped */
+  (120 * AL_SECOND) /* the one consumer may hold the mutex, in a process that is stopped */
 
 static void see(al_permit *permit, const amqp_queue_declare_ok_t *found) {
   int64_t now = permit->claim.session->now;
   bool is_idle = found->message_count > 0 && al_permit_waits(permit);
-  if (!is_idle || permit->idle_since == 0) permit->idle_since = is_idle ? now : 0;
+  permit->is_answered = found->message_count > 0 || found->consumer_count > 0;
+  if (!is_idle)
+    permit->idle_since = 0;
+  else if (permit->idle_since == 0)
+    permit->idle_since = now;
   if (is_idle && now >= permit->idle_since + (found->consumer_count != 1 ? PASSED_OVER : PERHAPS_PASSED_OVER))
     give_up(permit, "the queue serves this consumer no more");
 }
@@ -263,7 +267,7 @@ static void prove(al_permit *permit) {
   permit->proves = permit->claim.asked;
   al_proof_acts(proof, act, permit->claim.session->now);
   al_consumer_again(&permit->consumer, act == AL_PROOF_REJECTS ? AL_CONSUMER_REJECTS : AL_CONSUMER_NACKS);
-  if (al_proof_is_uncounted(proof)) al_consumer_count(&permit->consumer);
+  if (al_proof_needs_count(proof)) al_consumer_count(&permit->consumer);
 }
 
 /* A release during a proof waits for its end: the next client then need not wait for AL_PROOF_TAKEOVER. So does an
@@ -291,7 +295,7 @@ static int64_t permit_sweep(al_claim *claim) {
 static const al_consumer_kind permit_kind = {
     .prepare = prepare, .arguments = arguments, .took = took, .told = permit_told};
 static const al_consumer_kind closed_kind = {.closes = true,
-                                             .pairs = true,
+                                             .takes_two = true,
                                              .prepare = prepare,
                                              .arguments = arguments,
                                              .wants = wants,
@@ -306,7 +310,7 @@ static void leave_quorum_queue(al_permit *permit) {
   permit->consumer.kind = &closed_kind;
 }
 
-#define LINGERS_MOST (20 * AL_SECOND) /* AL_PROOF_TAKEOVER and some; the token may have gone elsewhere */
+#define LINGERS_MOST (AL_PROOF_TAKEOVER + 4750 * AL_MILLISECOND) /* the token may have gone elsewhere */
 
 static void permit_release(al_claim *claim) {
   al_permit *permit = (al_permit *)claim;

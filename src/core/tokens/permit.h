@@ -60,6 +60,7 @@ typedef struct al_permit {
   al_proof proof;     /* of a quorum mutex */
   bool is_disproved;  /* others had the token meanwhile */
   int64_t idle_since; /* CLAIMING: see al_permit_look; 0: the queue serves */
+  bool is_answered;   /* CLAIMING: the queue has answered the last look */
   int proves;         /* so many questions (al_claim_confirm) the next proof answers */
   bool is_hazard;     /* it is counted in its link's hazards */
 } al_permit;

@@ -27,38 +27,41 @@ static standing standing_of(counts of) {
   return silent(of) == 0 ? NEVER_HELD : surplus_of(of) > 0 ? FREE : PERHAPS_HELD;
 }
 
-static counts last(const al_proof *proof) { return (counts){proof->returns, proof->failures}; }
+static counts counts_now(const al_proof *proof) { return (counts){proof->returns, proof->failures}; }
 
-static counts told(const al_content *content) { return (counts){content->returns, content->failures}; }
+static counts counts_of(const al_content *content) { return (counts){content->returns, content->failures}; }
 
 /* When the queue has handled what was sent. */
-static counts then(const al_proof *proof) {
+static counts counts_after_act(const al_proof *proof) {
   int back = proof->act != AL_PROOF_RESTS, failed = proof->act == AL_PROOF_REJECTS;
   return (counts){proof->returns + back + failed, proof->failures + failed};
 }
 
-static int64_t surplus(const al_proof *proof) { return surplus_of(last(proof)); }
+static int64_t surplus(const al_proof *proof) { return surplus_of(counts_now(proof)); }
 
-static bool is_unmarked(const al_proof *proof) { return standing_of(last(proof)) == NEVER_HELD; }
+static bool is_unmarked(const al_proof *proof) { return standing_of(counts_now(proof)) == NEVER_HELD; }
 
 static bool is_held(const al_proof *proof) { return proof->certain_until > 0; }
 
-static bool is_same(const al_proof *proof, const al_content *content) {
+bool al_proof_is_of(const al_proof *proof, const al_content *content) {
   return strcmp(proof->id, content->message_id) == 0;
 }
 
 /* The token that was given back has come, and nothing happened to it in between. */
 static bool is_answer(const al_proof *proof, const al_content *content) {
-  counts expected = then(proof);
-  return proof->act != AL_PROOF_RESTS && is_same(proof, content) && content->returns == expected.returns &&
-         content->failures == expected.failures;
+  counts expected = counts_after_act(proof);
+  return proof->act != AL_PROOF_RESTS && al_proof_is_of(proof, content) &&
+         content->returns == expected.returns && content->failures == expected.failures;
 }
 
-static bool is_free(const al_proof *proof, int64_t now) {
+static bool is_believed_free(const al_proof *proof, int64_t now) {
   return is_unmarked(proof) ? now < proof->new_until : surplus(proof) > 0;
 }
 
-static bool is_proved(const al_proof *proof) { return proof->proved_at >= proof->free_at; }
+static bool is_proved(const al_proof *proof) {
+  bool is_alone = !proof->needs_count || proof->is_alone;
+  return is_alone && !is_unmarked(proof) && proof->proved_at >= proof->free_at;
+}
 
 bool al_proof_read(al_proof *proof, const al_content *content, int64_t now) {
   bool answers = is_answer(proof, content), was_held = is_held(proof);
@@ -71,34 +74,43 @@ bool al_proof_read(al_proof *proof, const al_content *content, int64_t now) {
   if (!answers) {
     proof->acted_at = now;
     proof->proved_at = 0;
-    proof->is_counted = !is_free(proof, now);
-    proof->free_at = proof->is_counted ? now + AL_PROOF_TAKEOVER : now;
+    proof->came_unmarked = is_unmarked(proof);
+    proof->needs_count = is_believed_free(proof, now);
+    proof->is_alone = false;
+    proof->free_at = proof->needs_count ? now : now + AL_PROOF_TAKEOVER;
   } else if (proof->proves) {
     proof->proved_at = proof->acted_at;
   }
-  bool is_ours = is_proved(proof) && proof->is_counted && !is_unmarked(proof);
-  if (answers && is_ours && (was_held || surplus(proof) == 0))
+  if (answers && is_proved(proof) && (was_held || surplus(proof) == 0))
     proof->certain_until = proof->proved_at + AL_PROOF_CERTAIN;
   return answers || !was_held;
 }
 
-bool al_proof_wants(al_proof *proof, const al_content *content, int64_t now) {
+bool al_proof_weighs(al_proof *proof, const al_content *content, int64_t now) {
   if (!al_proof_has_token(proof, now)) return true;
-  bool is_older = content->returns <= proof->returns || content->failures < proof->failures;
-  if (is_same(proof, content)) return proof->act == AL_PROOF_RESTS || !is_older;
+  if (al_proof_is_of(proof, content)) {
+    bool is_older = content->returns <= proof->returns || content->failures < proof->failures;
+    return proof->act == AL_PROOF_RESTS || !is_older;
+  }
   if (is_held(proof)) return false;
-  standing own = standing_of(then(proof)), its = standing_of(told(content));
-  if (own == PERHAPS_HELD && its == PERHAPS_HELD) proof->free_at = now + AL_PROOF_TAKEOVER;
-  return its > own;
+  counts own = counts_after_act(proof), its = counts_of(content);
+  standing is = proof->came_unmarked ? NEVER_HELD : standing_of(own);
+  if (standing_of(its) != is || is != PERHAPS_HELD) return standing_of(its) > is;
+  proof->free_at = now + AL_PROOF_TAKEOVER;
+  return surplus_of(its) < surplus_of(own);
 }
 
 void al_proof_counted(al_proof *proof, uint32_t consumers, int64_t now) {
-  if (proof->is_counted || consumers == 0) return;
-  proof->is_counted = true;
-  if (consumers > 1) proof->free_at = now + AL_PROOF_TAKEOVER;
+  if (!proof->needs_count || is_held(proof)) return;
+  proof->is_alone |= consumers == 1;
+  if (consumers <= 1) return;
+  proof->needs_count = false;
+  proof->free_at = now + AL_PROOF_TAKEOVER;
 }
 
-bool al_proof_is_uncounted(const al_proof *proof) { return proof->has_token && !proof->is_counted; }
+bool al_proof_needs_count(const al_proof *proof) {
+  return proof->has_token && proof->needs_count && !is_held(proof);
+}
 
 bool al_proof_has_token(const al_proof *proof, int64_t now) {
   bool is_away = proof->act != AL_PROOF_RESTS && now >= proof->acted_at + AL_PROOF_CERTAIN;
@@ -108,7 +120,7 @@ bool al_proof_has_token(const al_proof *proof, int64_t now) {
 al_proof_act al_proof_next(const al_proof *proof, int64_t now, bool shields) {
   if (!proof->has_token || proof->act != AL_PROOF_RESTS) return AL_PROOF_RESTS;
   bool doubts = now < proof->free_at;
-  if (!doubts && !is_proved(proof)) return AL_PROOF_REJECTS;
+  if (!doubts && proof->proved_at < proof->free_at) return AL_PROOF_REJECTS;
   int64_t at = doubts || (shields && is_held(proof)) ? SHIELDED : 0;
   if (surplus(proof) < at) return AL_PROOF_REJECTS;
   bool is_due = now >= proof->acted_at + AL_PROOF_PULSE;
@@ -128,7 +140,8 @@ void al_proof_hurry(al_proof *proof) {
 
 /* The channel's end follows what was sent before. */
 bool al_proof_is_settled(const al_proof *proof, int64_t now) {
-  return proof->has_token && surplus_of(then(proof)) >= 0 && !is_unmarked(proof) && now >= proof->free_at;
+  return proof->has_token && surplus_of(counts_after_act(proof)) >= 0 && !is_unmarked(proof) &&
+         now >= proof->free_at;
 }
 
 bool al_proof_is_doubtful(const al_proof *proof, int64_t now) {
@@ -139,6 +152,6 @@ int64_t al_proof_due(const al_proof *proof) {
   if (!proof->has_token) return AL_NEVER;
   int64_t due = is_held(proof) ? proof->certain_until : AL_NEVER;
   if (proof->act != AL_PROOF_RESTS) return due;
-  if (!is_proved(proof)) due = al_earlier(due, proof->free_at);
+  if (proof->proved_at < proof->free_at) due = al_earlier(due, proof->free_at);
   return al_earlier(due, proof->acted_at + AL_PROOF_PULSE);
 }

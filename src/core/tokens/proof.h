@@ -18,8 +18,8 @@
  * queue is new, too. While it waits it keeps `surplus` well below 0: should it end, the next one waits, too.
  *
  * The queue keeps what a consumer has that it was told twice to be out of reach, but gives the role to the next one. It
- * counts both then, and so long no token is free: that client may hold by another token, or give back what the next one
- * gets.
+ * counts both then. While it does, no token is free: the first client may hold the mutex by another token, or give back
+ * what the next one gets.
  *
  * A delivery alone proves nothing: a member of the queue that lags may deliver what another client has by now. So a client
  * rejects the token, and it comes again, with counts that are exactly one step further. Then the queue has handled the
@@ -45,10 +45,12 @@ typedef enum al_proof_act { AL_PROOF_RESTS, AL_PROOF_NACKS, AL_PROOF_REJECTS } a
 typedef struct al_proof {
   int64_t new_until; /* the queue is new until then: a token that was never nacked had no holder before */
   bool has_token;    /* as far as this client knows */
-  char id[40];       /* the token's message id, which no other token has */
+  char id[40];       /* the token's message id, which no other token of this library has */
   int64_t returns, failures; /* the token's, as it came last */
   int64_t free_at;           /* another client may hold the mutex before that */
-  bool is_counted;           /* so it is, also by the number of consumers */
+  bool needs_count;          /* the token came free, and no other consumer was counted yet */
+  bool is_alone;             /* this one was */
+  bool came_unmarked;        /* nobody had nacked the token when it came */
   al_proof_act act;          /* by which the token was given back; RESTS: it was not */
   int64_t acted_at;          /* when it was given back last, or came to this client */
   bool proves;               /* the last delivery answers a reject */
@@ -60,16 +62,19 @@ typedef struct al_proof {
 bool al_proof_read(al_proof *proof, const al_content *content, int64_t now);
 
 /* There may be several tokens, as clients publish one when they see none. A client keeps one and deletes the others:
- * could it get them in turn, it would prove none. Each may have a holder, so it keeps one that may be held rather than one
- * that is free, and waits anew if two may be held. Returns true if it keeps this one, and not the one that it has. False,
- * too, for an older delivery of its own. */
-bool al_proof_wants(al_proof *proof, const al_content *content, int64_t now);
+ * could it get them in turn, it would prove none. Each may have a holder. So it keeps one that may be held rather than one
+ * that is free; of two that may be held the one with the lower surplus, and waits anew. Returns true if it keeps this
+ * one, and not the one that it has. False, too, for an older delivery of its own. */
+bool al_proof_weighs(al_proof *proof, const al_content *content, int64_t now);
 
-/* So many consumers does the queue count. 0: it did not answer. */
+/* True if this is a delivery of the token that it has. */
+bool al_proof_is_of(const al_proof *proof, const al_content *content);
+
+/* The queue counts so many consumers. 0: it did not answer. */
 void al_proof_counted(al_proof *proof, uint32_t consumers, int64_t now);
 
-/* True if the queue is to be asked for that: the token is free, by its own counts. */
-bool al_proof_is_uncounted(const al_proof *proof);
+/* True while the queue is to be asked for that, with each act: the token is free by its own counts, and not held yet. */
+bool al_proof_needs_count(const al_proof *proof);
 
 /* False, too, when the token was given back and did not come for so long that it may have gone elsewhere. */
 bool al_proof_has_token(const al_proof *proof, int64_t now);

@@ -26,6 +26,7 @@ typedef struct taking {
   al_permit *permit; /* the permit that is being claimed; NULL: none */
   al_probes probes;  /* of seeking_rival and ringing */
   al_inspect inspect; /* of looking */
+  int64_t rings_at;   /* a quorum mutex: its waiter publishes no token before */
   int64_t made_by; /* of looking: another client may be making the queue until then; 0: it did not look yet */
   bool is_hazard;  /* asking waits for the shields of other permits */
 } taking;
@@ -216,13 +217,17 @@ static void leave(taking *self) {
   al_op_next(&self->op, leaving);
 }
 
+#define RINGS_EVERY (30 * AL_SECOND)        /* a quorum mutex */
 #define PROBER_OPENS (250 * AL_MILLISECOND) /* when to look whether the prober is open */
 
 /* A token that nobody consumes stays in the queue, and the broker refuses a second one. Returns when to ring next. */
 static int64_t ring_again(taking *self) {
   al_session *session = self->op.session;
   int64_t poll = al_backoff_recheck(self->options.poll, &session->random);
-  if (al_prober_ring(session, self->from->queue)) return poll;
+  if (al_prober_ring(session, self->from->queue)) {
+    self->rings_at = session->now + RINGS_EVERY;
+    return poll;
+  }
   if (!session->closed) {
     al_link_forget(session->prober); /* if it was lost: it holds nothing, and another one will do */
     al_link_want(session->prober);
@@ -235,12 +240,20 @@ static void wait_for(taking *self, int64_t time) {
   if (self->from->kind->is_mutex) self->op.wake = al_deadline_after(self->op.session->now, time);
 }
 
+/* A quorum mutex needs another token only after a fault. And a publish to a quorum queue that does not answer holds up
+ * what the prober asks for other locks. */
+static bool may_ring(const taking *self) {
+  const al_permit *permit = self->permit;
+  if (self->from->source != AL_FROM_QUORUM_MUTEX) return true;
+  return !al_permit_is_proving(permit) && permit->is_answered && self->op.session->now >= self->rings_at;
+}
+
 static void waiting(al_op *op) {
   taking *self = (taking *)op;
   bool rings = self->from->kind->is_mutex;
   if (!is_claiming(self) || !rings || !al_op_is_woken(op)) return;
   al_permit_look(self->permit);
-  wait_for(self, al_permit_is_proving(self->permit) ? self->options.poll : ring_again(self));
+  wait_for(self, may_ring(self) ? ring_again(self) : self->options.poll);
 }
 
 /* True if another lock of this session holds what is asked for. Callers that share a session may wait for one
@@ -437,6 +450,7 @@ static al_op *begin(al_takeable *from, const al_acquire_options *options) {
   self->op.is_acquire = true;
   self->from = use(from);
   self->waits = self->options.timeout > 0;
+  self->rings_at = from->session->now + RINGS_EVERY;
   self->again = AL_BACKOFF_QUEUE;
   self->op.stop = acquire_stop;
   self->op.free = acquire_free;

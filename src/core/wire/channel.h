@@ -87,8 +87,7 @@ struct al_channel {
   bool was_closed; /* by the broker, and open-ok has not come since */
   bool
       is_spoilt; /* a consumer that its owner has forgotten may still be on it: al_channel_give() closes it */
-  uint16_t
-      prefetch; /* so many messages at a time a new consumer on it gets; 0: not asked for. See al_channel_prefetch */
+  uint16_t prefetch;                     /* of new consumers; 0: al_channel_prefetch was not called */
   char awaits_cancel_of[AL_TICKET_SIZE]; /* see al_channel_give_after: the consumer's tag; "" */
   int64_t awaits_since;
   int unanswered;   /* requests sent and not answered yet */
