@@ -360,11 +360,13 @@ one = subprocess.Popen(sys.argv[1:2] + ["--status-fd", str(writer), sys.argv[2],
 os.close(writer)
 one.stdout.readline()
 os.set_blocking(reader, False)
+told = b""
 try:
-    while os.read(reader, 1 << 20): pass
+    while True: told += os.read(reader, 1 << 20)
 except BlockingIOError: pass
 one.communicate(b"\n")
-print(os.read(reader, 1 << 20).decode(), "status", one.returncode, flush=True)
+told += os.read(reader, 1 << 20)
+print(told.lstrip(b"x").decode(), "status", one.returncode, flush=True)
 ]], AMQP_LOCK, gate.name())
       -- The line "started" is dropped, or is the first one that tells: it is written beside what the command says.
       local dropped, told_once = output:match '"dropped":(%d+),', select(2, output:gsub('"dropped"', ""))

@@ -290,7 +290,7 @@ add({ kind = "quorum_mutex", what = "a quorum mutex", prefix = "quorum", version
   { "two tokens", "while nodes are cut off, and there is a token more", often = 1, rounds = 3, count = 20, hold = 60,
     cuts = { 14 }, notices = { 0.1 }, is_doubled = true, poll = 20, waiting = { "for long" },
     troubles = { "partition in time", "partition", "another token" } },
-  { "all", rounds = 5, count = 12, is_doubled = true, poll = 20,
+  { "all", rounds = 5, count = 12, is_doubled = true, keeps_time = true, poll = 20,
     troubles = { "partition", "partition", "lag", "no majority", "death", "lost holder", "lost prober", "stopped" } },
 })
 

@@ -73,7 +73,7 @@ local function cut(crowd, queue, node)
   if options.is_doubled and random:chance(0.5) then
     world:after(random:between(0, seconds), queue.lose_leader, queue, random:between(0, 1))
     world:after(seconds + random:between(0, 30), queue.lose_leader, queue, random:between(0, 1))
-  elseif options.is_doubled then
+  elseif options.is_doubled and not options.keeps_time then -- see "What remains" in docs/specification.md, 6.1
     world:after(random:between(0, seconds), queue.hasten, queue)
   end
 end
