@@ -365,7 +365,7 @@ describe("a quorum mutex", function ()
     assert.is_true(peer:result(op):held())
   end)
 
-  -- A waiter is told of so many ready tokens, and refused its own, until it asks nothing more. Returns for how long, and
+  -- A waiter is told of so many ready tokens, and refused its own, until it asks no more. Returns for how long, and
   -- how many it has published.
   local function stands(tokens)
     local began, quorum, prober, rings = peer.now, peer.quorum, peer.prober, 0
