@@ -75,7 +75,7 @@ bool al_proof_read(al_proof *proof, const al_content *content, int64_t now) {
     proof->acted_at = now;
     proof->proved_at = 0;
     proof->came_unmarked = is_unmarked(proof);
-    proof->needs_count = is_believed_free(proof, now);
+    proof->needs_count = is_believed_free(proof, now) && now >= proof->free_at;
     proof->is_alone = false;
     proof->free_at = proof->needs_count ? now : now + AL_PROOF_TAKEOVER;
   } else if (proof->proves) {
@@ -95,7 +95,10 @@ bool al_proof_weighs(al_proof *proof, const al_content *content, int64_t now) {
   if (is_held(proof)) return false;
   counts own = counts_after_act(proof), its = counts_of(content);
   standing is = proof->came_unmarked ? NEVER_HELD : standing_of(own);
-  if (standing_of(its) != is || is != PERHAPS_HELD) return standing_of(its) > is;
+  if (standing_of(its) != is || is != PERHAPS_HELD) {
+    if (standing_of(its) > is) proof->free_at = 0; /* nobody holds by its own */
+    return standing_of(its) > is;
+  }
   proof->free_at = now + AL_PROOF_TAKEOVER;
   return surplus_of(its) < surplus_of(own);
 }
