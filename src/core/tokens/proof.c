@@ -93,14 +93,14 @@ bool al_proof_weighs(al_proof *proof, const al_content *content, int64_t now) {
     return proof->act == AL_PROOF_RESTS || !is_older;
   }
   if (is_held(proof)) return false;
-  counts own = counts_after_act(proof), its = counts_of(content);
-  standing is = proof->came_unmarked ? NEVER_HELD : standing_of(own);
-  if (standing_of(its) != is || is != PERHAPS_HELD) {
-    if (standing_of(its) > is) proof->free_at = 0; /* nobody holds by its own */
-    return standing_of(its) > is;
+  counts after = counts_after_act(proof), others = counts_of(content);
+  standing own = proof->came_unmarked ? NEVER_HELD : standing_of(after), its = standing_of(others);
+  if (own == PERHAPS_HELD && its == PERHAPS_HELD) {
+    proof->free_at = now + AL_PROOF_TAKEOVER;
+    return surplus_of(others) < surplus_of(after);
   }
-  proof->free_at = now + AL_PROOF_TAKEOVER;
-  return surplus_of(its) < surplus_of(own);
+  if (its > own) proof->free_at = 0; /* nobody holds by its own */
+  return its > own;
 }
 
 void al_proof_counted(al_proof *proof, uint32_t consumers, int64_t now) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The proof that this client holds a quorum mutex (docs/specification.md, 6.1). The token is the only message of the
- * queue. To hold the mutex is to have the token, and to have proved lately that the queue knows it.
+ * The proof that this client holds a quorum mutex (docs/specification.md, 6.1). The token is a message of the queue,
+ * mostly the only one. To hold the mutex is to have the token, and to have proved lately that the queue knows it.
  *
  * The queue counts in the token how often it came back, and how often of these for a reason that a delivery limit
  * counts, a failure. Let `surplus` be the failures less the other returns.
@@ -49,7 +49,7 @@ typedef struct al_proof {
   int64_t returns, failures; /* the token's, as it came last */
   int64_t free_at;           /* another client may hold the mutex before that */
   bool needs_count;          /* the token came free, and no other consumer was counted yet */
-  bool is_alone;             /* this one was */
+  bool is_alone;             /* so far this consumer was counted, and no other */
   bool came_unmarked;        /* nobody had nacked the token when it came */
   al_proof_act act;          /* by which the token was given back; RESTS: it was not */
   int64_t acted_at;          /* when it was given back last, or came to this client */
