@@ -287,7 +287,7 @@ add({ kind = "quorum_mutex", what = "a quorum mutex", prefix = "quorum", version
   { "stale", "while what one node delivers is far behind", often = 3, rounds = 8, count = 40, hold = 3,
     cuts = { 1, 5 }, notices = { 0.1 }, lags_for = 120, is_doubled = true, poll = 20, waiting = { "for long" },
     troubles = { "partition", "partition in time", "lag" } },
-  { "two tokens", "while nodes are cut off, and there is a token more", often = 1, rounds = 3, count = 20, hold = 60,
+  { "two tokens", "while nodes are cut off, and there is a token more", often = 4, rounds = 3, count = 20, hold = 60,
     cuts = { 14 }, notices = { 0.1 }, is_doubled = true, poll = 20, waiting = { "for long" },
     troubles = { "partition in time", "partition", "another token" } },
   { "all", rounds = 5, count = 12, is_doubled = true, keeps_time = true, poll = 20,
