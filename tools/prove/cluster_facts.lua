@@ -4,12 +4,14 @@
 --- The story of `make prove-cluster` about what RabbitMQ 4.3 does to the token of a mutex for clusters, seen by clients
 -- without this library: the facts on which docs/specification.md, 6.1, rests. spec/broker/facts/quorum_mutex_spec has
 -- those of one node. n is what the queue counts, see there.
+local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local cluster = require "tools.prove.three_nodes"
 local contest = require "tools.prove.cluster_contest"
 local scene = require "spec.broker.facts.scene"
 local single = require "spec.broker.facts.single_active"
 local socket = require "socket"
+local until_true = require "spec.support.until"
 
 local nodes = cluster.nodes
 
@@ -24,9 +26,12 @@ local function failures_of(self) return (self.delivery.properties.headers or {})
 
 local function join(queue, node) return single.join(queue, nil, assert(client.connect(nodes[node].url))) end
 
+local KEPT = 20 -- seconds, of a message by a consumer that does not give it back, where this is said
+
 -- A holder through one node, and a waiter through another one.
-local function line(holder, waiter)
-  local queue = single.queue(true, { ["x-consumer-disconnected-timeout"] = PATIENCE * 1000 }, single.QUORUM)
+local function line(holder, waiter, kept)
+  local queue = single.queue(true, { ["x-consumer-disconnected-timeout"] = PATIENCE * 1000,
+    ["x-consumer-timeout"] = kept and kept * 1000 }, single.QUORUM)
   local one, other = join(queue, holder), join(queue, waiter)
   scene.ring(queue)
   return single.served(one), other
@@ -50,6 +55,40 @@ local function is_moved(waiter, struck, before)
   waiter.delivery = assert(waiter.channel:await("basic.deliver", 90))
   steps(waiter, before, 1, "a silent move")
   return contest.now() - struck
+end
+
+-- The queue as its member on a node has it.
+local STATE = "begin " .. broker.LOOKUP .. "{Name, _} = amqqueue:get_pid(Q), "
+  .. "{ok, {_, State}, _} = ra:local_query({Name, node()}, {erlang, tuple_to_list, []}), "
+  .. "lists:flatten(io_lib:format(\"~0p\", [State])) end."
+
+-- Waits until the queue's leader on that node has been told `times` that a consumer is out of reach.
+local function until_told(queue, number, times)
+  until_true(function ()
+    local fine, state = pcall(nodes[number].ask, nodes[number], STATE, queue)
+    local rest, once = tostring(state):gsub("{suspected_down,up}", "")
+    return fine and (times == 1 and once > 0 or times == 2 and once == 0 and rest:find("suspected_down", 1, true)), state
+  end, 60)
+end
+
+-- The queue's leader on node 1 loses node 3, and so does the next one, on node 2.
+local function be_told_twice(queue)
+  cluster.move_leader(queue, 1, 2)
+  cluster.cut(3, { 1, 2 })
+  until_told(queue, 1, 1)
+  assert(cluster.move_leader(queue, 2, 2), "the leader did not move")
+  until_told(queue, 2, 2)
+end
+
+-- Other clients come meanwhile: with each command the queue looks at its clock.
+local function until_served(self)
+  until_true(function ()
+    join(self.queue, 2)
+    local fine, delivery = pcall(self.channel.await, self.channel, "basic.deliver", 1)
+    self.delivery = fine and delivery
+    return self.delivery
+  end, 10 * KEPT)
+  return self
 end
 
 local FACTS = {
@@ -113,19 +152,33 @@ local FACTS = {
       if failed ~= 2 then error(("a reject and an end were %d failures"):format(failed), 0) end
     end
   end },
-  { "a consumer of which the queue was told twice that it is out of reach is counted beside the next", function()
-    local holder = line(3, 2)
-    cluster.move_leader(holder.queue, 1, 2)
-    cluster.cut(3, { 1, 2 })
-    socket.sleep(14) -- the queue is told
-    assert(cluster.move_leader(holder.queue, 2, 2), "the leader did not move")
-    socket.sleep(3) -- and told again
-    join(holder.queue, 1)
+  { "a consumer of which the queue was told twice that it is out of reach is counted beside the next, until the consumer "
+    .. "timeout takes the token from it", function()
+    local holder, waiter = line(3, 2, KEPT)
+    local before, queue = n_of(holder), holder.queue
+    be_told_twice(queue)
+    join(queue, 1)
     local channel = assert(client.connect(nodes[1].url)):channel()
-    local seen = assert(channel:call{ method = "queue.declare", queue = holder.queue, passive = true })
-    assert(seen.consumer_count == 2, ("%d are counted"):format(seen.consumer_count))
+    local function counted()
+      return assert(channel:call{ method = "queue.declare", queue = queue, passive = true }).consumer_count
+    end
+    assert(counted() == 2, "it is not counted")
     cluster.heal()
     cluster.until_whole()
+    steps(until_served(waiter), before, 1, "the consumer timeout")
+    until_true(function () return counted() == 1 end)
+  end },
+  { "its death is not noticed when it is back; the consumer timeout takes the token from it, by one step", function()
+    local holder, waiter = line(2, 3, KEPT)
+    be_told_twice(holder.queue)
+    cluster.heal()
+    cluster.until_whole()
+    pulses(holder, 3)
+    waiter.channel.client:abort()
+    holder.channel.client:abort()
+    local before, began = n_of(holder), contest.now()
+    steps(until_served(join(holder.queue, 1)), before, 1, "the consumer timeout")
+    return contest.now() - began
   end },
   { "a holder whose node is killed loses the token, which is one step", function()
     local holder, waiter = line(3, 1)

@@ -17,14 +17,19 @@ function Quorum.new(broker, name, options)
   local self = setmetatable(Queue.new(broker, name, options), Quorum)
   self.leader, self.out, self.log, self.at = broker.random:pick(broker.nodes), {}, {}, {}
   for _, node in ipairs(broker.nodes) do self.at[node] = { commands = {}, deliveries = {} } end
+  self.keeps_for = self.arguments["x-consumer-timeout"] / 1000
   self.suspects_for = (self.arguments["x-consumer-disconnected-timeout"] or 60000) / 1000
   return self
 end
 
 -- What a consumer is after the queue has lost its node, and when the node is back. In 4.3.6 a suspected consumer that
 -- is suspected once more keeps its message, loses the role, and is not rehabilitated.
-local SUSPECTED = { up = "suspected", suspected = "lost", lost = "lost, suspected", ["lost, suspected"] = "lost" }
+local SUSPECTED = { up = "suspected", ["timed out"] = "suspected", suspected = "lost", lost = "lost, suspected", ["lost, suspected"] = "lost" }
 local BACK = { suspected = "up", ["lost, suspected"] = "lost" }
+local function back(consumer)
+  local may_be_up = consumer.is_waiting and consumer.status ~= "timed out"
+  return BACK[consumer.status] or may_be_up and "up" or consumer.status
+end
 
 local function node_of(consumer) return consumer.channel.connection.node end
 
@@ -77,12 +82,23 @@ local function deliver(self, message)
   end
 end
 
+local commit, look_at_clock
+
+-- The messages of a consumer are taken back after the consumer timeout. 4.3.6 looks when the first of them is due, and with
+-- each command after that.
+local function watch_clock(self, time)
+  self.looks_at = self.looks_at and math.min(self.looks_at, time) or time
+  self.broker.world:at(math.max(self.looks_at, self.broker.world.now), commit, self, look_at_clock)
+end
+
 function Quorum:serve()
   local consumer = active(self)
   while consumer and consumer.status == "up" and self.messages[1] do
     if consumer.prefetch > 0 and consumer.unacked >= consumer.prefetch then break end
     local message = copy_of(table.remove(self.messages, 1), consumer)
     consumer.unacked, self.unacked_count = consumer.unacked + 1, self.unacked_count + 1
+    message.due = self.broker.world.now + self.keeps_for
+    if not self.looks_at then watch_clock(self, message.due) end
     table.insert(self.out, message)
     self.broker:tell("delivered", self, consumer, message)
     deliver(self, message)
@@ -118,10 +134,33 @@ function Quorum:publish(message)
   return true
 end
 
+-- A consumer whose messages were taken back waits, and is not served again.
+local function time_out(self, consumer)
+  put_all_back(self, consumer, false)
+  consumer.is_waiting, consumer.status, consumer.timer = true, "timed out", nil
+  if not self.at[node_of(consumer)].is_cut then consumer.channel:queue_gone(consumer) end
+end
+
+look_at_clock = function (self)
+  local now = self.broker.world.now
+  self.looks_at = nil
+  for _, consumer in ipairs(self.consumers) do
+    for _, message in ipairs(self.out) do
+      if message.consumer == consumer and message.due <= now then time_out(self, consumer) break end
+    end
+  end
+  for _, message in ipairs(self.out) do self.looks_at = math.min(self.looks_at or math.huge, message.due) end
+  activate(self)
+  self:serve()
+end
+
 -- Commands ----------------------------------------------------------------------------------------------------------
 
-local function commit(self, fn, a, b)
-  if self.is_stuck then table.insert(self.log, { fn, a, b }) elseif self.is_alive then fn(self, a, b) end
+commit = function (self, fn, a, b)
+  if self.is_stuck then return table.insert(self.log, { fn, a, b }) end
+  if not self.is_alive then return end
+  fn(self, a, b)
+  if self.looks_at and self.broker.world.now > self.looks_at then look_at_clock(self) end
 end
 
 local function command(self, channel, fn, a, b)
@@ -165,9 +204,6 @@ function Quorum:consume(consumer)
   self.broker:tell("consumed", self, consumer)
 end
 
--- 4.3.6 does not watch a consumer that it has suspected twice, before there is a new leader.
-local function is_unwatched(consumer) return not consumer.is_waiting and consumer.status == "lost" end
-
 -- `who`: a channel that is gone; or a node, all of whose dead channels the queue learns of.
 local function is_gone(consumer, who)
   return consumer.channel == who or consumer.channel.is_down and node_of(consumer) == who
@@ -176,7 +212,7 @@ end
 local function down(self, who, is_new)
   local kept = {}
   for _, consumer in ipairs(self.consumers) do
-    if not is_gone(consumer, who) or is_unwatched(consumer) and not is_new then
+    if not is_gone(consumer, who) or consumer.is_unwatched and not is_new then
       kept[#kept + 1] = consumer
     else
       put_all_back(self, consumer, true)
@@ -201,19 +237,22 @@ local function move(self, consumer)
   self:serve()
 end
 
-local function time_out(self, consumer, timer)
+local function give_up(self, consumer, timer)
   if consumer.timer == timer then commit(self, move, consumer) end
 end
 
 local function start_timer(self, consumer)
   consumer.timer = {}
-  self.broker.world:after(self.suspects_for, time_out, self, consumer, consumer.timer)
+  self.broker.world:after(self.suspects_for, give_up, self, consumer, consumer.timer)
 end
 
+-- 4.3.6 watches a consumer's channel until it is told that the node is gone. It does so again when the node is back, if it
+-- was told once, and when there is a new leader.
 local function suspect(self, node)
   if not self.at[node].is_cut then return end
   for _, consumer in ipairs(self.consumers) do
     if node_of(consumer) == node then
+      consumer.is_unwatched = true
       consumer.status = SUSPECTED[consumer.status]
       if not consumer.is_waiting then start_timer(self, consumer) end
     end
@@ -224,7 +263,8 @@ end
 local function rehabilitate(self, node)
   for _, consumer in ipairs(self.consumers) do
     if node_of(consumer) == node then
-      consumer.status = BACK[consumer.status] or consumer.is_waiting and "up" or consumer.status
+      consumer.is_unwatched = consumer.is_unwatched and not BACK[consumer.status]
+      consumer.status = back(consumer)
       consumer.timer = nil
     end
   end
@@ -240,10 +280,12 @@ local function elect(self)
   local log = self.log
   self.log = {}
   for _, entry in ipairs(log) do entry[1](self, entry[2], entry[3]) end
+  for _, consumer in ipairs(self.consumers) do consumer.is_unwatched = false end
   for _, node in ipairs(self.broker.nodes) do suspect(self, node) end
   for _, node in ipairs(self.broker.nodes) do
     if not self.at[node].is_cut then down(self, node, true) end
   end
+  if self.looks_at then watch_clock(self, self.looks_at) end
   self.broker:go_on()
 end
 
@@ -294,6 +336,12 @@ function Quorum:heal(node)
   for _, entry in ipairs(commands) do commit(self, entry[1], entry[2], entry[3]) end
   if not place.lags then catch_up(self, node) end
   self.broker:go_on()
+end
+
+--- The clock of the leader's machine steps forward by more than the consumer timeout.
+function Quorum:step_clock()
+  for _, message in ipairs(self.out) do message.due = self.broker.world.now end
+  commit(self, look_at_clock)
 end
 
 --- A timer that a former leader has left fires too early.

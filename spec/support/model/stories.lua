@@ -280,7 +280,7 @@ add({ kind = "quorum_mutex", what = "a quorum mutex", prefix = "quorum", version
   { "new", "of which nobody has made the queue", is_used = false, rounds = 5 },
   { "cut", "while nodes are cut off", rounds = 5, count = 10, troubles = { "partition", "partition", "death" } },
   { "cut twice", "while nodes are cut off, and leaders move", often = 3, rounds = 5, count = 10,
-    is_doubled = true, poll = 20, troubles = { "partition", "partition", "death" } },
+    is_doubled = true, poll = 20, troubles = { "partition", "partition", "death", "clock" } },
   { "cut in time", "while nodes are cut off in the middle of a proof", often = 3, rounds = 3, count = 10, hold = 60,
     cuts = { 14 }, notices = { 0.1 }, is_doubled = true, poll = 20, waiting = { "for long" },
     troubles = { "partition in time" } },

@@ -53,7 +53,7 @@ describe("a quorum mutex", function ()
     local declare = link:expect("queue.declare", { queue = QUEUE, passive = false, durable = true })
     local channel = declare.channel
     assert.same({ ["x-queue-type"] = "quorum", ["x-single-active-consumer"] = true, ["x-max-length"] = 1,
-      ["x-overflow"] = "reject-publish", ["x-delivery-limit"] = -1, ["x-consumer-timeout"] = 315360000000,
+      ["x-overflow"] = "reject-publish", ["x-delivery-limit"] = -1, ["x-consumer-timeout"] = 60000,
       ["x-consumer-disconnected-timeout"] = 15000 }, declare.arguments)
     local consume = link:expect("basic.consume", { channel = channel, queue = QUEUE, no_ack = false })
     assert.is_nil(select(2, peer:signed(consume.arguments))["x-priority"])
@@ -377,35 +377,40 @@ describe("a quorum mutex", function ()
     assert.is_false(op:done())
   end)
 
-  -- A waiter is told of so many ready tokens, and refused its own, until it asks no more. Returns for how long, and
-  -- how many it has published.
-  local function stands(tokens)
+  -- A waiter is told of so many tokens and consumers. Returns how many it has published until it does something else, and
+  -- after how many seconds that was.
+  local function stands(tokens, consumers)
     local began, quorum, prober, rings = peer.now, peer.quorum, peer.prober, 0
     repeat
       peer:pass(1)
       if prober:due() then prober:handshake() end
+      if prober:next() == "heartbeat" then prober:ignore() end
       if prober:next() ~= "nothing" then rings = rings + #prober:look{ [QUEUE] = "nack" } end
       if quorum:next() == "channel.open" then quorum:opened() end
-      if quorum:next() == "queue.declare" then looks(true, tokens, 0) end
-    until quorum:next() ~= "nothing" or peer.now - began > 600
-    return peer.now - began, rings
+      if quorum:next() == "queue.declare" then looks(true, tokens, consumers) end
+    until quorum:next() ~= "nothing" or peer.now - began > 200
+    return rings, peer.now - began
   end
 
-  it("gets a token from its waiter at times; one that a ready token is not given to asks anew", function ()
-    local op, taker = asks(600, nil, 1)
-    settles(taker)
-    local seconds, rings = stands(0) -- it does not answer
-    assert.is_true(seconds >= 600)
-    assert.equal(0, rings)
-    op:drop()
-    peer.quorum:ignore()
-    op, taker = asks(600, nil, 1)
-    settles(taker)
-    seconds, rings = stands(1)
-    assert.is_true(seconds < 600)
-    assert.is_true(rings > 0)
-    peer.quorum:closes(taker.channel)
-    assert.is_false(op:done())
+  it("gets a token from its waiter at times; one that is passed over asks anew", function ()
+    for _, way in ipairs{ "a token lies ready", "its own does not come again" } do
+      local op, taker = asks(1000, nil, 1)
+      settles(taker)
+      local rings, seconds = stands(0, 0) -- the queue does not answer
+      assert.is_true(rings == 0 and seconds > 200)
+      rings, seconds = stands(0, 1)
+      assert.is_true(rings > 0 and seconds > 200)
+      if way == "its own does not come again" then
+        comes(taker, 1)
+        gives(taker, "reject")
+        assert.is_true(select(2, stands(0, 0)) > 200)
+      end
+      assert.is_true(select(2, stands(way == "a token lies ready" and 1 or 0, 1)) < 200)
+      peer.quorum:closes(taker.channel)
+      assert.is_false(op:done())
+      op:drop()
+      peer.quorum:ignore()
+    end
   end)
 
   it("is released by the end of its channel, during a proof behind the proof's end", function ()

@@ -134,7 +134,7 @@ void al_declare_fast_mutex(al_channel *channel, const char *queue, bool is_answe
 void al_declare_quorum_mutex(al_channel *channel, const char *queue) {
   shape mutex = of_tokens(channel, queue, true);
   keep_one_for_one(&mutex);
-  add(&mutex, al_field_number("x-consumer-timeout", AL_TEN_YEARS));
+  add(&mutex, al_field_number("x-consumer-timeout", AL_MUTEX_CONSUMER_TIMEOUT));
   add(&mutex, al_field_number("x-consumer-disconnected-timeout", AL_MUTEX_DISCONNECTED_TIMEOUT));
   send(channel, &mutex);
 }

@@ -53,6 +53,9 @@ void al_declare_fast_mutex(al_channel *channel, const char *queue, bool is_answe
  * node is unreachable, and how soon the queue of a quorum mutex does so, in milliseconds. */
 #define AL_HAS_DISCONNECTED_TIMEOUT 40300
 #define AL_MUTEX_DISCONNECTED_TIMEOUT 15000
+
+/* The same of a consumer that gives nothing back, although its node is there: RabbitMQ 4.3 may not have noticed its end. */
+#define AL_MUTEX_CONSUMER_TIMEOUT 60000
 void al_declare_quorum_mutex(al_channel *channel, const char *queue);
 void al_declare_bolt(al_channel *channel, const char *queue, bool is_answered);
 

@@ -188,22 +188,19 @@ static bool has_forgotten(const al_permit *permit, const amqp_queue_declare_ok_t
          found->consumer_count == 0;
 }
 
-/* RabbitMQ 4.3 never serves a consumer again whose node it has lost twice in a row, and gives its role to the next one only
- * when a client consumes. A waiter that sees a token lie ready for so long consumes anew, at the end of the line. (The
- * queue counts no consumer that waits, but also one whose node is out of reach.) */
-#define PASSED_OVER (30 * AL_SECOND)
-#define PERHAPS_PASSED_OVER                                                                                  \
-  (120 * AL_SECOND) /* the one consumer may hold the mutex, in a process that is stopped */
+/* RabbitMQ 4.3 never serves a consumer again if it was told twice in a row that its node is out of reach, and gives its role
+ * to the next one only when a client consumes. So a waiter consumes anew, at the end of the line, if a token lies ready for so
+ * long, or if one that it gave back has not come again. */
+#define PASSED_OVER (60 * AL_SECOND)
 
 static void see(al_permit *permit, const amqp_queue_declare_ok_t *found) {
   int64_t now = permit->claim.session->now;
-  bool is_idle = found->message_count > 0 && al_permit_waits(permit);
-  permit->is_answered = found->message_count > 0 || found->consumer_count > 0;
-  if (!is_idle)
-    permit->idle_since = 0;
-  else if (permit->idle_since == 0)
-    permit->idle_since = now;
-  if (is_idle && now >= permit->idle_since + (found->consumer_count != 1 ? PASSED_OVER : PERHAPS_PASSED_OVER))
+  bool is_ready = found->message_count > 0;
+  bool has_lost = permit->proof.has_token && !al_proof_has_token(&permit->proof, now);
+  permit->is_answered = is_ready || found->consumer_count > 0;
+  if (!is_ready || permit->ready_since == 0) permit->ready_since = is_ready ? now : 0;
+  bool is_passed_over = is_ready && now >= permit->ready_since + PASSED_OVER;
+  if (al_permit_waits(permit) && permit->is_answered && (has_lost || is_passed_over))
     give_up(permit, "the queue serves this consumer no more");
 }
 

@@ -55,14 +55,14 @@ typedef struct al_permit {
   al_check check;          /* asks whether the queue exists */
   bool is_deciding;        /* al_permit_ask() waits for the answer on `check` */
   bool cannot_ask;         /* the broker denies that question */
-  bool counts_first;  /* a fast mutex: its declare is answered, by the numbers before this consumer came */
-  bool was_deserted;  /* a fast mutex: its queue had no token, and no consumer but this one */
-  al_proof proof;     /* of a quorum mutex */
-  bool is_disproved;  /* others had the token meanwhile */
-  int64_t idle_since; /* CLAIMING: see al_permit_look; 0: the queue serves */
-  bool is_answered;   /* CLAIMING: the queue has answered the last look */
-  int proves;         /* so many questions (al_claim_confirm) the next proof answers */
-  bool is_hazard;     /* it is counted in its link's hazards */
+  bool counts_first;   /* a fast mutex: its declare is answered, by the numbers before this consumer came */
+  bool was_deserted;   /* a fast mutex: its queue had no token, and no consumer but this one */
+  al_proof proof;      /* of a quorum mutex */
+  bool is_disproved;   /* others had the token meanwhile */
+  int64_t ready_since; /* CLAIMING: al_permit_look has seen a token ready since then; 0: not the last time */
+  bool is_answered;    /* CLAIMING: the queue has answered the last look */
+  int proves;          /* so many questions (al_claim_confirm) the next proof answers */
+  bool is_hazard;      /* it is counted in its link's hazards */
 } al_permit;
 
 /* The link on which permits from such a queue are held. */
@@ -96,8 +96,7 @@ bool al_permit_is_doubted(const al_permit *permit);
  * queue nearly always answers it after those deliveries. The answer also tells whether a fast mutex is deserted. */
 void al_permit_ask(al_permit *permit, bool checks_first);
 
-/* A waiter of a quorum mutex asks how its queue does. If a token lies ready for long, the claim is lost: the queue does
- * not serve this consumer. */
+/* A waiter of a quorum mutex asks how its queue does. If the queue may not serve this consumer any more, the claim is lost. */
 void al_permit_look(al_permit *permit);
 
 /* The base and count of this delivery of a permit; 0: it has none. It has none if the message is not of this library,

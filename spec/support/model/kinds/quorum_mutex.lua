@@ -8,7 +8,7 @@ local Kind = require "spec.support.model.kind"
 local NAME, QUEUE = "db", "db-fastmutex"
 local SHAPE = { durable = true, arguments = { ["x-queue-type"] = "quorum", ["x-single-active-consumer"] = true,
   ["x-max-length"] = 1, ["x-overflow"] = "reject-publish", ["x-delivery-limit"] = -1,
-  ["x-consumer-timeout"] = 315360000000, ["x-consumer-disconnected-timeout"] = 15000 } }
+  ["x-consumer-timeout"] = 60000, ["x-consumer-disconnected-timeout"] = 15000 } }
 
 local QuorumMutex = Kind.extend{ noun = "quorum mutex", queue = QUEUE, bell = QUEUE, shape = SHAPE, seats = {},
   troubles = {}, lingers = 25 } -- so long an acquire that ended in doubt goes on without its caller
@@ -109,6 +109,11 @@ function troubles.lag(crowd)
   if not queue then return end
   lasts(crowd, seconds)
   queue:lag(pick_node(crowd, queue), seconds)
+end
+
+function troubles.clock(crowd)
+  local queue = crowd.broker.queues[QUEUE]
+  if queue then queue:step_clock() end
 end
 
 troubles["no majority"] = function (crowd)
