@@ -67,7 +67,8 @@ local function until_told(queue, number, times)
   until_true(function ()
     local fine, state = pcall(nodes[number].ask, nodes[number], STATE, queue)
     local rest, once = tostring(state):gsub("{suspected_down,up}", "")
-    return fine and (times == 1 and once > 0 or times == 2 and once == 0 and rest:find("suspected_down", 1, true)), state
+    local is_twice = once == 0 and rest:find("suspected_down", 1, true)
+    return fine and (times == 1 and once > 0 or times == 2 and is_twice), state
   end, 60)
 end
 
@@ -152,8 +153,8 @@ local FACTS = {
       if failed ~= 2 then error(("a reject and an end were %d failures"):format(failed), 0) end
     end
   end },
-  { "a consumer of which the queue was told twice that it is out of reach is counted beside the next, until the consumer "
-    .. "timeout takes the token from it", function()
+  { "a consumer of which the queue was told twice that it is out of reach is counted beside the next, until the "
+    .. "consumer timeout takes the token from it", function()
     local holder, waiter = line(3, 2, KEPT)
     local before, queue = n_of(holder), holder.queue
     be_told_twice(queue)

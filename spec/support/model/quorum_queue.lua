@@ -24,12 +24,9 @@ end
 
 -- What a consumer is after the queue has lost its node, and when the node is back. In 4.3.6 a suspected consumer that
 -- is suspected once more keeps its message, loses the role, and is not rehabilitated.
-local SUSPECTED = { up = "suspected", ["timed out"] = "suspected", suspected = "lost", lost = "lost, suspected", ["lost, suspected"] = "lost" }
-local BACK = { suspected = "up", ["lost, suspected"] = "lost" }
-local function back(consumer)
-  local may_be_up = consumer.is_waiting and consumer.status ~= "timed out"
-  return BACK[consumer.status] or may_be_up and "up" or consumer.status
-end
+local SUSPECTED = { up = "suspected", ["timed out"] = "suspected", suspected = "lost", lost = "lost, suspected",
+  ["lost, suspected"] = "lost" }
+local BACK = { suspected = "up", ["lost, suspected"] = "lost", ["timed out"] = "timed out" }
 
 local function node_of(consumer) return consumer.channel.connection.node end
 
@@ -84,8 +81,8 @@ end
 
 local commit, look_at_clock
 
--- The messages of a consumer are taken back after the consumer timeout. 4.3.6 looks when the first of them is due, and with
--- each command after that.
+-- The messages of a consumer are taken back after the consumer timeout. 4.3.6 looks when the first of them is due, and
+-- with each command after that.
 local function watch_clock(self, time)
   self.looks_at = self.looks_at and math.min(self.looks_at, time) or time
   self.broker.world:at(math.max(self.looks_at, self.broker.world.now), commit, self, look_at_clock)
@@ -246,8 +243,8 @@ local function start_timer(self, consumer)
   self.broker.world:after(self.suspects_for, give_up, self, consumer, consumer.timer)
 end
 
--- 4.3.6 watches a consumer's channel until it is told that the node is gone. It does so again when the node is back, if it
--- was told once, and when there is a new leader.
+-- 4.3.6 watches a consumer's channel until it is told that the node is gone. It does so again when the node is back, if
+-- it was told once, and when there is a new leader.
 local function suspect(self, node)
   if not self.at[node].is_cut then return end
   for _, consumer in ipairs(self.consumers) do
@@ -263,8 +260,9 @@ end
 local function rehabilitate(self, node)
   for _, consumer in ipairs(self.consumers) do
     if node_of(consumer) == node then
-      consumer.is_unwatched = consumer.is_unwatched and not BACK[consumer.status]
-      consumer.status = back(consumer)
+      local status = BACK[consumer.status]
+      consumer.is_unwatched = consumer.is_unwatched and (not status or status == consumer.status)
+      consumer.status = status or consumer.is_waiting and "up" or consumer.status
       consumer.timer = nil
     end
   end

@@ -377,8 +377,8 @@ describe("a quorum mutex", function ()
     assert.is_false(op:done())
   end)
 
-  -- A waiter is told of so many tokens and consumers. Returns how many it has published until it does something else, and
-  -- after how many seconds that was.
+  -- A waiter is told of so many tokens and consumers. Returns how many it has published until it does something else,
+  -- and after how many seconds that was.
   local function stands(tokens, consumers)
     local began, quorum, prober, rings = peer.now, peer.quorum, peer.prober, 0
     repeat
