@@ -62,12 +62,12 @@ it("a connection, its objects and locks are worth nothing in another request or 
 end)
 
 it("every kind of lock is administered, and free at a request's end", function()
-  local mutex, slots, permits, fast = stage.mutex(), stage.semaphore(1), kinds.all.permit.name(), stage.name()
-  stage.undo(function() stage.delete(fast .. "-fastmutex") end)
+  local mutex, slots, permits = stage.mutex(), stage.semaphore(1), kinds.all.permit.name()
+  local fast, quorum = kinds.all.fast_mutex.name(), kinds.all.quorum_mutex and kinds.all.quorum_mutex.name() or ""
   local function others()
     local conn = stage.connect()
     return { conn:mutex(mutex), conn:rwlock(mutex):reader(), conn:semaphore(slots), conn:token_semaphore(permits),
-      conn:fast_mutex(fast) }
+      conn:fast_mutex(fast), quorum ~= "" and conn:fast_mutex(quorum, { queue_type = "quorum" }) or nil }
   end
   local server = scene.start{ locations = { ["= /kinds"] = [[
     local conn = connect()
@@ -75,13 +75,15 @@ it("every kind of lock is administered, and free at a request's end", function()
       assert(admin:resize(2) == 2 and admin:resize(1) == 1)
     end
     for _, lockable in ipairs{ conn:mutex(var.arg_mutex), conn:rwlock(var.arg_mutex):writer(),
-      conn:semaphore(var.arg_slots), conn:token_semaphore(var.arg_permits), conn:fast_mutex(var.arg_fast) } do
+      conn:semaphore(var.arg_slots), conn:token_semaphore(var.arg_permits), conn:fast_mutex(var.arg_fast),
+      var.arg_quorum ~= "" and conn:fast_mutex(var.arg_quorum, { queue_type = "quorum" }) or nil } do
       assert(lockable:acquire{ timeout = 60 })
     end
     gates:set("kept", true)
     await_gate("go")
     ngx.say(require("amqplocks.nginx.links").look().silence > 0 and "over")]] } }
-  local request = server:begin(("/kinds?mutex=%s&slots=%s&permits=%s&fast=%s"):format(mutex, slots, permits, fast))
+  local request = server:begin(("/kinds?mutex=%s&slots=%s&permits=%s&fast=%s&quorum=%s"):format(mutex, slots, permits,
+    fast, quorum))
   until_true(function() return body(server, "/seen?gate=kept") == "true" end)
   for _, lockable in ipairs(others()) do stage.fails("busy", lockable:try_acquire()) end
   scene.open(server, "go")

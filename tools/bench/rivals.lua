@@ -120,6 +120,18 @@ local function uncontended()
   end
 end
 
+-- The same beside what a message of a quorum queue costs at least, without a proof. The budget is what the proof's five
+-- round trips to the queue cost beside two.
+local function beside_bare()
+  local TIMES, permits, mutex = 20, conn:token_semaphore(name), conn:fast_mutex(name, { queue_type = "quorum" })
+  assert(permits:create(1, { queue_type = "quorum" }))
+  rows.ratio("mutex for clusters / consume + cancel and nack", 4, TIMES, function()
+    for _ = 1, TIMES do assert(assert(mutex:acquire()):release()) end
+  end, function() raw:take_nack(name .. ".semaphore", TIMES) end)
+  assert(permits:destroy())
+  raw:delete(name .. "-fastmutex")
+end
+
 -- Sixteen processes compete -------------------------------------------------------------------------------------------
 
 local workers, path = {}, os.tmpname()
@@ -291,6 +303,7 @@ local function lost()
 end
 
 uncontended()
+if in_cluster then beside_bare() end
 contended()
 lost()
 raw:close()
