@@ -20,28 +20,21 @@ local function row(count, held)
 end
 
 describe("a gather", function ()
-  local function begins(wanted, timeout)
+  -- The gate is free, and is claimed.
+  local function enters(wanted, timeout)
     local peer = Peer.open()
     local semaphore = peer:semaphore("images")
-    return peer, semaphore:acquire(timeout or 0, nil, nil, nil, nil, wanted), semaphore
-  end
-
-  -- The gate is free, and is claimed.
-  local function enters(peer)
+    local op = semaphore:acquire(timeout, nil, nil, nil, nil, wanted)
     assert.same({ "images-many" }, peer.prober:look{})
     local gate = peer.holder:claim("images-many")
     peer.holder:grant(gate)
     peer:pass(0)
-    return gate
+    return peer, op, gate, semaphore
   end
 
   -- It looks for a slot, of three; the lowest ones are held.
   local function looks(peer, held)
-    local names = {}
-    repeat
-      for _, name in ipairs(peer.prober:look(row(3, held))) do table.insert(names, name) end
-    until peer.prober:next() == "nothing"
-    return names
+    repeat peer.prober:look(row(3, held)) until peer.prober:next() == "nothing"
   end
 
   local function claims(peer, slot)
@@ -72,18 +65,24 @@ describe("a gather", function ()
     assert.same(expected, deleted)
   end
 
-  it("has nothing if the broker does not answer in time that the gate is gone", function ()
-    local peer, op = begins(2, 1)
-    enters(peer)
-    takes(peer, 1)
-    takes(peer, 2)
-    peer:pass(1)
-    peer:failed(op, "timeout")
+  it("that fails before its gate is gone keeps nothing, and returns when the gate is gone", function ()
+    for code, slots in pairs{ timeout = { "images-1-B", "images-2-B" }, lost = { "images-1-B" } } do
+      local peer, op, gate = enters(2, 1)
+      takes(peer, 1)
+      local second = takes(peer, 2)
+      peer.holder:expect("queue.delete", { queue = "images-many" })
+      if code == "lost" then peer.holder:cancelled(second) end
+      peer:pass(code == "timeout" and 1 or 0)
+      peer:failed(op, code)
+      deletes(peer, unpack(slots))
+      assert.is_false(op:done())
+      peer.holder:deleted(gate.channel)
+      assert.is_true(op:done())
+    end
   end)
 
   it("whose session takes a slot meanwhile says deadlock where that is in the way, and not limit", function ()
-    local peer, op, semaphore = begins(3, 20)
-    enters(peer)
+    local peer, op, _, semaphore = enters(3, 20)
     takes(peer, 1)
     looks(peer, 1)
     local second = claims(peer, 2)
@@ -105,8 +104,7 @@ describe("a gather", function ()
     for what, case in pairs{ gate = { "lost", 'the gate of "images" was lost', LATE, "images-1-B" },
       slot = { "lost", 'slot 1 of "images"', LATE, "images-many" },
       time = { "timeout", "1 of 3 slots", "", "images-1-B", "images-many" } } do
-      local peer, op = begins(3, 5)
-      local gate = enters(peer)
+      local peer, op, gate = enters(3, 5)
       local first = takes(peer, 1)
       looks(peer, 1)
       local second = claims(peer, 2)
@@ -119,8 +117,7 @@ describe("a gather", function ()
   end)
 
   it("that was granted the last slot in the moment in which it fails keeps nothing of it", function ()
-    local peer, op = begins(2, 20)
-    local gate = enters(peer)
+    local peer, op, gate = enters(2, 20)
     takes(peer, 1)
     looks(peer, 1)
     local second = claims(peer, 2)

@@ -154,10 +154,12 @@ static bool are_certain(gather *self) {
   return true;
 }
 
+/* The inner operation does not owe the gate (al_claim_undo). If the gather fails meanwhile, the gather owes it, and is
+ * over when the gate is gone. */
 static void leave_gate(gather *self) {
   go(self, LEAVING);
   self->op.step = busy;
-  await(self, al_lock_give_back(self->gate));
+  await(self, al_lock_release(self->gate));
 }
 
 static void go_on(gather *self) {
