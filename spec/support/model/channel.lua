@@ -452,7 +452,8 @@ function Channel:deliver(consumer, message)
     entry)
 end
 
-local function notify(self, consumer)
+--- The client is told that its consumer is cancelled.
+function Channel:notify(consumer)
   if self.state ~= "open" then return end
   told(consumer)
   if self.connection.can.consumer_cancel_notify then
@@ -466,7 +467,7 @@ local function notify_by_name(self, name)
   for _, other in ipairs(self.consumers) do
     if other.queue.name == name and other.is_told and not other.is_misled then
       other.is_misled = true
-      notify(self, other)
+      self:notify(other)
     end
   end
 end
@@ -475,7 +476,7 @@ local function notify_gone(self, consumer)
   local still, at = find(self, consumer.tag)
   if still == consumer then
     table.remove(self.consumers, at)
-    if not consumer.is_misled then notify(self, consumer) end
+    if not consumer.is_misled then self:notify(consumer) end
   end
   if self.broker.laws.by_name then notify_by_name(self, consumer.queue.name) end
 end

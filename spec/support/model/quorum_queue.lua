@@ -135,7 +135,10 @@ end
 local function time_out(self, consumer)
   put_all_back(self, consumer, false)
   consumer.is_waiting, consumer.status, consumer.timer = true, "timed out", nil
-  if not self.at[node_of(consumer)].is_cut then consumer.channel:queue_gone(consumer) end
+  local lag = self.broker:lag(self.broker.laws.notice)
+  if not self.at[node_of(consumer)].is_cut then
+    self.broker.world:after(lag, consumer.channel.notify, consumer.channel, consumer)
+  end
 end
 
 look_at_clock = function (self)

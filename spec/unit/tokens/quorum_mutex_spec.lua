@@ -5,7 +5,7 @@
 -- failures that its queue counts exceed its other returns. Those are 10, unless something else is said.
 local scene = require "spec.unit.tokens.permit_scene"
 
-local QUEUE, CERTAIN, TAKEOVER, SHIELDED = "images-fastmutex", 14.5, 15.25, -3
+local QUEUE, CERTAIN, TAKEOVER = "images-fastmutex", 14.5, 15.25
 
 describe("a quorum mutex", function ()
   local peer, mutex
@@ -89,7 +89,18 @@ describe("a quorum mutex", function ()
     end
   end
 
-  local function pulse(taker) returns(taker, "nack", "reject") end
+  -- A token stays even with its holder, and odd with a client in doubt.
+  local function pulse(taker)
+    if taker.others % 2 == 0 then returns(taker, "nack", "reject", "nack", "reject") else returns(taker, "reject") end
+  end
+
+  -- The core proves that it has the token, and brings it to what a holder leaves.
+  local function proves(taker)
+    returns(taker, "reject")
+    while taker.failures ~= taker.others or taker.others % 2 ~= 0 do
+      returns(taker, taker.failures < taker.others and "reject" or "nack")
+    end
+  end
 
   -- For so many seconds the mutex may be held by another client.
   local function doubts(taker, seconds)
@@ -105,9 +116,8 @@ describe("a quorum mutex", function ()
     doubts(taker, TAKEOVER - 0.01)
     peer.quorum:silent()
     peer:pass(0.02)
-    returns(taker, "reject", "reject")
     assert.is_false(op:done())
-    returns(taker, "reject")
+    proves(taker)
     return peer:result(op)
   end
 
@@ -137,7 +147,7 @@ describe("a quorum mutex", function ()
       peer:pass(2.6)
       returns(taker, "nack")
       assert.near(CERTAIN - 2.6, lock:certain_for(), 0.01)
-      returns(taker, "reject")
+      returns(taker, "reject", "nack", "reject")
     end
     peer:pass(2.6)
     gives(taker, "nack")
@@ -190,15 +200,15 @@ describe("a quorum mutex", function ()
   it("whose last holder may not know its loss is waited for, and then proved by rejects", function ()
     open{ url = "amqp://localhost?heartbeat=10" }
     local op, taker = asks(60, 0)
-    returns(taker, "nack", "nack", "nack")
-    assert.near(CERTAIN, waits_out(op, taker):certain_for(), 0.001) -- the broker has answered on this connection, too
+    returns(taker, "nack")
+    assert.near(CERTAIN, waits_out(op, taker):certain_for(), 0.01) -- the broker has answered on this connection, too
   end)
 
   it("is held when it would not be free to another client, should the queue hand it on", function ()
     local op, taker = asks(60, 2)
-    returns(taker, "reject", "nack", "nack")
+    returns(taker, "reject", "nack", "nack", "nack", "nack")
     assert.is_false(op:done())
-    returns(taker, "nack")
+    returns(taker, "reject")
     assert.is_true(peer:result(op):held())
   end)
 
@@ -212,16 +222,16 @@ describe("a quorum mutex", function ()
       returns(taker, "reject", "nack")
       taker.consumers = consumers
       returns(taker, "nack")
-      if consumers == 2 then returns(taker, "nack", "nack", "nack") end -- also if it counted 1 before
+      if consumers == 2 then returns(taker, "nack") end -- also if it counted 1 before
       peer.quorum:silent()
       assert.is_false(op:done())
       if consumers == 0 then
         taker.consumers = 1
         peer:pass(2.6)
-        returns(taker, "nack", "reject")
+        pulse(taker)
       else
         doubts(taker, TAKEOVER)
-        returns(taker, "reject", "reject", "reject")
+        proves(taker)
       end
       local lock = peer:result(op)
       lock:release():drop()
@@ -232,7 +242,7 @@ describe("a quorum mutex", function ()
   -- Otherwise clients with shorter timeouts would wait anew, one after the other, for ever.
   it("whose last holder may not know its loss is busy, and given back when the next client need not wait", function ()
     for i, timeout in ipairs{ 0, 5 } do
-      local op, taker = asks(timeout, SHIELDED)
+      local op, taker = asks(timeout, -1, nil, nil, 11)
       if timeout > 0 then
         peer:pass(2.6)
         pulse(taker)
@@ -249,7 +259,9 @@ describe("a quorum mutex", function ()
       end
       peer:pass(left + 0.01)
       assert.is_false(close and close:done())
-      returns(taker, "reject", "reject", "reject")
+      returns(taker, "reject")
+      gives(taker, "nack")
+      comes(taker, taker.failures - taker.others - 1, taker.others + 1)
       peer.quorum:closes(taker.channel)
       if close then peer.quorum:expect "connection.close" end
     end
@@ -267,7 +279,7 @@ describe("a quorum mutex", function ()
     for _, exists in ipairs{ true, false } do
       mutex = peer:fast_mutex("images", { queue_type = "quorum" })
       local op, taker = asks(60, 1, 0, exists, 0) -- somebody had it, and has ended
-      if exists then returns(taker, "nack", "nack", "nack", "nack") else returns(taker, "reject", "nack", "nack") end
+      if exists then returns(taker, "nack") else returns(taker, "reject", "nack", "nack") end
       assert.equal(not exists, op:done())
       op:drop()
       peer.quorum:ignore()
@@ -349,27 +361,27 @@ describe("a quorum mutex", function ()
     local op, taker = asks(60, 0)
     gives(taker, "nack")
     taker.delivery = another(taker, 25, 10)
+    peer:pass(2.6)
     gives(taker, "reject")
     op:drop()
   end)
 
   it("whose queue has two tokens that may be held is waited for since the second one came", function ()
-    local op, taker = asks(60, SHIELDED)
+    local op, taker = asks(60, -1, nil, nil, 11)
     doubts(taker, 7)
     peer:pass(2)
-    gives(taker, "nack")
-    deletes(taker, another(taker, 20, 10))
-    comes(taker, SHIELDED - 1, taker.others + 1)
-    returns(taker, "reject")
+    gives(taker, "reject")
+    deletes(taker, another(taker, 31, 20))
+    comes(taker, taker.failures - taker.others + 1)
     assert.is_true(waits_out(op, taker):held())
   end)
 
   it("is still waited for when its own token is gone, and a free one comes: the deleted one may be held", function ()
-    local op, taker = asks(60, SHIELDED)
+    local op, taker = asks(60, -1, nil, nil, 11)
     doubts(taker, 2.6)
     peer:pass(2.6)
-    gives(taker, "nack")
-    deletes(taker, another(taker, 20, 10))
+    gives(taker, "reject")
+    deletes(taker, another(taker, 31, 20))
     peer:pass(CERTAIN + 0.1)
     peer.quorum:ignore()
     taker.delivery = another(taker, 21, 11)
@@ -424,8 +436,7 @@ describe("a quorum mutex", function ()
     op = peer:keep(lock:release())
     peer.quorum:silent()
     comes(taker, -1, 13)
-    gives(taker, "reject")
-    comes(taker, 0)
+    returns(taker, "reject", "nack", "reject")
     peer.quorum:closes(taker.channel)
     assert.is_true(op:done())
   end)
@@ -440,10 +451,11 @@ describe("a quorum mutex", function ()
     gives(taker, "reject")
     comes(taker, 0)
     assert.is_true(op:done() and second:done())
+    returns(taker, "nack", "reject")
     local third = peer:keep(lock:verify())
     peer:tick()
     gives(taker, "nack")
-    comes(taker, -1, 14)
+    comes(taker, -1, 15)
     gives(taker, "reject")
     local fourth = peer:keep(lock:verify())
     comes(taker, 0)
@@ -459,9 +471,8 @@ describe("a quorum mutex", function ()
     if peer.quorum:next() == "channel.open" then peer.quorum:opened() end
     peer.quorum:send{ channel = peer.quorum:expect("queue.declare", { passive = true }).channel,
       method = "queue.declare-ok", queue = "maps-fastmutex", message_count = 1, consumer_count = 0 }
-    returns(held, "nack", "nack") -- and nothing else yet
-    gives(held, "nack")
-    comes(held, -3, 15)
+    gives(held, "nack") -- and nothing else yet
+    comes(held, -1, 13)
     if peer.quorum:next() == "basic.qos" then peer.quorum:expect "basic.qos" end
     local taker = { channel = peer.quorum:expect("queue.declare", { queue = "maps-fastmutex" }).channel }
     taker.tag = peer.quorum:expect("basic.consume", { channel = taker.channel }).consumer_tag
@@ -472,7 +483,7 @@ describe("a quorum mutex", function ()
       consumer_tag = taker.tag }, token(taker, 1))
     peer.quorum:expect("basic.reject", { channel = taker.channel })
     counted(taker)
-    returns(held, "reject", "reject", "reject")
+    returns(held, "nack", "reject")
     comes(taker, 2)
     returns(taker, "nack", "nack")
     assert.is_true(peer:result(op):held() and lock:held())

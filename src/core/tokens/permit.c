@@ -96,11 +96,9 @@ static void received(al_permit *permit) {
   al_claim *claim = &permit->claim;
   claim->session->needs_cleanup = true; /* permit_sweep() goes on */
   bool may_be_held = claim->link->hazards == 0 || al_proof_is_shielded(&permit->proof);
+  if (permit->proof.proves) al_link_answered(claim->link, permit->proof.proved_at);
   if (permit->is_disproved || permit->proof.certain_until == 0) return;
-  if (permit->proof.proves) {
-    claim->confirmed = permit->proves;
-    al_link_answered(claim->link, permit->proof.proved_at);
-  }
+  if (permit->proof.proves) claim->confirmed = permit->proves;
   claim->certain_until = permit->proof.certain_until;
   if (claim->state == AL_CLAIM_CLAIMING && may_be_held) al_claim_got(claim);
 }

@@ -6,10 +6,6 @@
 
 #include "core/base/backoff.h"
 
-/* The surplus of a token whose client may end without leaving it free. Nor do two more clients make it free that get it
- * then and end at once. */
-#define SHIELDED (-3)
-
 /* How often the token came back, and how often of these by a failure. Each failure counts twice in `returns`. */
 typedef struct counts {
   int64_t returns, failures;
@@ -19,12 +15,14 @@ static int64_t silent(counts of) { return of.returns - 2 * of.failures; }
 
 static int64_t surplus_of(counts of) { return of.failures - silent(of); }
 
+static bool is_even(counts of) { return silent(of) % 2 == 0; }
+
 /* A token that was never nacked was never held: a client has published it that found none. Another one may have been
  * lost with its holder. */
 typedef enum standing { NEVER_HELD, FREE, PERHAPS_HELD } standing;
 
 static standing standing_of(counts of) {
-  return silent(of) == 0 ? NEVER_HELD : surplus_of(of) > 0 ? FREE : PERHAPS_HELD;
+  return silent(of) == 0 ? NEVER_HELD : surplus_of(of) > 0 && is_even(of) ? FREE : PERHAPS_HELD;
 }
 
 static counts counts_now(const al_proof *proof) { return (counts){proof->returns, proof->failures}; }
@@ -41,6 +39,9 @@ static int64_t surplus(const al_proof *proof) { return surplus_of(counts_now(pro
 
 static bool is_unmarked(const al_proof *proof) { return standing_of(counts_now(proof)) == NEVER_HELD; }
 
+/* The channel's end leaves the token free. */
+static bool is_left_free(counts at_end) { return surplus_of(at_end) >= 0 && is_even(at_end); }
+
 static bool is_held(const al_proof *proof) { return proof->certain_until > 0; }
 
 bool al_proof_is_of(const al_proof *proof, const al_content *content) {
@@ -55,7 +56,7 @@ static bool is_answer(const al_proof *proof, const al_content *content) {
 }
 
 static bool is_believed_free(const al_proof *proof, int64_t now) {
-  return is_unmarked(proof) ? now < proof->new_until : surplus(proof) > 0;
+  return is_unmarked(proof) ? now < proof->new_until : standing_of(counts_now(proof)) == FREE;
 }
 
 static bool is_proved(const al_proof *proof) {
@@ -81,7 +82,8 @@ bool al_proof_read(al_proof *proof, const al_content *content, int64_t now) {
   } else if (proof->proves) {
     proof->proved_at = proof->acted_at;
   }
-  if (answers && is_proved(proof) && (was_held || surplus(proof) == 0))
+  bool may_end = surplus(proof) == 0 && is_left_free(counts_now(proof));
+  if (answers && is_proved(proof) && (was_held || may_end))
     proof->certain_until = proof->proved_at + AL_PROOF_CERTAIN;
   return answers || !was_held;
 }
@@ -122,15 +124,16 @@ bool al_proof_has_token(const al_proof *proof, int64_t now) {
 
 al_proof_act al_proof_next(const al_proof *proof, int64_t now, bool shields) {
   if (!proof->has_token || proof->act != AL_PROOF_RESTS) return AL_PROOF_RESTS;
-  bool doubts = now < proof->free_at;
+  bool doubts = now < proof->free_at, is_due = now >= proof->acted_at + AL_PROOF_PULSE;
   if (!doubts && proof->proved_at < proof->free_at) return AL_PROOF_REJECTS;
-  int64_t at = doubts || (shields && is_held(proof)) ? SHIELDED : 0;
-  if (surplus(proof) < at) return AL_PROOF_REJECTS;
-  bool is_due = now >= proof->acted_at + AL_PROOF_PULSE;
-  return surplus(proof) > at || is_unmarked(proof) || is_due ? AL_PROOF_NACKS : AL_PROOF_RESTS;
+  bool even = is_even(counts_now(proof));
+  if (doubts || (shields && is_held(proof)))
+    return even ? AL_PROOF_NACKS : is_due ? AL_PROOF_REJECTS : AL_PROOF_RESTS;
+  if (surplus(proof) < 0) return AL_PROOF_REJECTS;
+  return surplus(proof) > 0 || !even || is_due ? AL_PROOF_NACKS : AL_PROOF_RESTS;
 }
 
-bool al_proof_is_shielded(const al_proof *proof) { return surplus(proof) <= SHIELDED; }
+bool al_proof_is_shielded(const al_proof *proof) { return !is_even(counts_now(proof)); }
 
 void al_proof_acts(al_proof *proof, al_proof_act act, int64_t now) {
   proof->act = act;
@@ -143,7 +146,7 @@ void al_proof_hurry(al_proof *proof) {
 
 /* The channel's end follows what was sent before. */
 bool al_proof_is_settled(const al_proof *proof, int64_t now) {
-  return proof->has_token && surplus_of(counts_after_act(proof)) >= 0 && !is_unmarked(proof) &&
+  return proof->has_token && is_left_free(counts_after_act(proof)) && !is_unmarked(proof) &&
          now >= proof->free_at;
 }
 

@@ -5,17 +5,17 @@
  * mostly the only one. To hold the mutex is to have the token, and to have proved lately that the queue knows it.
  *
  * The queue counts in the token how often it came back, and how often of these for a reason that a delivery limit
- * counts, a failure. Let `surplus` be the failures less the other returns.
+ * counts, a failure. Let `surplus` be the failures less the other returns, and the token be even or odd as these others are.
  *
  *   a client rejects the token, or the channel ends that has it      + 1
  *   a client nacks it, or the queue moves it away from a client
- *   that it cannot reach, and which may not know it                  - 1
+ *   that it cannot reach, and which may not know it                  - 1, and the token turns odd or even
  *
- * A holder brings `surplus` to 0, and keeps it there or below. So the token is free when `surplus` is above 0: its holder's
- * channel has ended. Nothing else makes it free: not what the holder does to it, to whomever the queue hands it then, nor
- * what the queue does by itself. Where it is not free, the last holder may not know that it is not, and the next client
- * waits for AL_PROOF_TAKEOVER. So it does where the token was never nacked, as there may have been another; unless the
- * queue is new, too. While it waits it keeps `surplus` well below 0: should it end, the next one waits, too.
+ * A holder brings `surplus` to 0, and the token to even. So the token is free when it is even and `surplus` is above 0:
+ * its holder's channel has ended. When the queue has moved it away it is odd, however many clients end then that have done
+ * nothing to it. Where it is not free, the last holder may not know that it is not, and the next client waits for
+ * AL_PROOF_TAKEOVER. So it does where the token was never nacked, as there may have been another; unless the queue is new,
+ * too. While it waits it keeps the token odd: should it end, the next one waits, too.
  *
  * The queue keeps what a consumer has that it was told twice to be out of reach, but gives the role to the next one. It
  * counts both then. While it does, no token is free: the first client may hold the mutex by another token, or give back
@@ -24,8 +24,8 @@
  * A delivery alone proves nothing: a member of the queue that lags may deliver what another client has by now. So a client
  * rejects the token, and it comes again, with counts that are exactly one step further. Then the queue has handled the
  * reject after it was sent, as nothing else gives the client the token again without another count. (A nack has no such
- * answer: the queue may have moved the token away and back.) The mutex is held after this proof, when `surplus` is 0. A
- * holder proves it again from time to time, by a nack and a reject.
+ * answer: the queue may have moved the token away and back.) The mutex is held after this proof, when `surplus` is 0 and
+ * the token even. A holder proves it again from time to time, by two nacks and two rejects.
  *
  * Nothing here sends. */
 #ifndef AL_CORE_TOKENS_PROOF_H
@@ -79,8 +79,8 @@ bool al_proof_needs_count(const al_proof *proof);
 /* False, too, when the token was given back and did not come for so long that it may have gone elsewhere. */
 bool al_proof_has_token(const al_proof *proof, int64_t now);
 
-/* Returns in which way the token is to be given back now. `shields`: a holder keeps its surplus below 0, so that the end
- * of its channel lets the next client wait: the holder may learn late of it. */
+/* Returns in which way the token is to be given back now. `shields`: a holder keeps it odd, so that the end of its channel
+ * lets the next client wait: the holder may learn late of it. */
 al_proof_act al_proof_next(const al_proof *proof, int64_t now, bool shields);
 
 /* True if the next client that gets the token will wait. */

@@ -14,7 +14,8 @@ local QuorumMutex = Kind.extend{ noun = "quorum mutex", queue = QUEUE, bell = QU
   troubles = {}, lingers = 25 } -- so long an acquire that ended in doubt goes on without its caller
 
 function QuorumMutex.new(crowd)
-  local self = setmetatable({ crowd = crowd, broker = crowd.broker }, QuorumMutex)
+  local self = setmetatable({ crowd = crowd, broker = crowd.broker, ending = 0,
+    steps_at = 0 }, QuorumMutex)
   self.broker:on("delivered", function (queue, consumer, message) self:delivered(queue, consumer, message) end)
   if crowd.options.is_used then self:be_used() end
   return self
@@ -86,8 +87,14 @@ end
 -- The next node whose client proves something is cut off in the moment of the queue's answer; seldom that of a waiter.
 troubles["partition in time"] = function (crowd) crowd.kind.is_aimed = true end
 
+local function ends(channel) channel:fail(541, "INTERNAL_ERROR") end
+
 function QuorumMutex:delivered(queue, consumer, message)
   local own = message.own
+  if self.ending > 0 then
+    self.ending = self.ending - 1
+    self.crowd.world:after(0, ends, consumer.channel)
+  end
   if not self.is_aimed or not own or own.acquired == 0 or is_any_cut(queue) then return end
   if 2 * own.failures - own.acquired <= -3 and self.crowd.random:chance(0.8) then return end
   self.is_aimed = false
@@ -111,9 +118,13 @@ function troubles.lag(crowd)
   queue:lag(pick_node(crowd, queue), seconds)
 end
 
+-- A clock takes the token from its holder, and up to two clients end that get it next and have done nothing to it (see
+-- "What remains" in docs/specification.md, 6.1). No other clock does so while the holder is certain.
 function troubles.clock(crowd)
-  local queue = crowd.broker.queues[QUEUE]
-  if queue then queue:step_clock() end
+  local queue, self, now = crowd.broker.queues[QUEUE], crowd.kind, crowd.world.now
+  if not queue or now < self.steps_at then return end
+  self.ending, self.steps_at = crowd.random:below(3) - 1, now + 15
+  queue:step_clock()
 end
 
 troubles["no majority"] = function (crowd)
