@@ -39,9 +39,6 @@ static int64_t surplus(const al_proof *proof) { return surplus_of(counts_now(pro
 
 static bool is_unmarked(const al_proof *proof) { return standing_of(counts_now(proof)) == NEVER_HELD; }
 
-/* The channel's end leaves the token free. */
-static bool is_left_free(counts at_end) { return surplus_of(at_end) >= 0 && is_even(at_end); }
-
 static bool is_held(const al_proof *proof) { return proof->certain_until > 0; }
 
 bool al_proof_is_of(const al_proof *proof, const al_content *content) {
@@ -82,7 +79,7 @@ bool al_proof_read(al_proof *proof, const al_content *content, int64_t now) {
   } else if (proof->proves) {
     proof->proved_at = proof->acted_at;
   }
-  bool may_end = surplus(proof) == 0 && is_left_free(counts_now(proof));
+  bool may_end = surplus(proof) == 0 && is_even(counts_now(proof));
   if (answers && is_proved(proof) && (was_held || may_end))
     proof->certain_until = proof->proved_at + AL_PROOF_CERTAIN;
   return answers || !was_held;
@@ -146,8 +143,9 @@ void al_proof_hurry(al_proof *proof) {
 
 /* The channel's end follows what was sent before. */
 bool al_proof_is_settled(const al_proof *proof, int64_t now) {
-  return proof->has_token && is_left_free(counts_after_act(proof)) && !is_unmarked(proof) &&
-         now >= proof->free_at;
+  counts after = counts_after_act(proof);
+  bool is_left_free = surplus_of(after) >= 0 && is_even(after);
+  return proof->has_token && is_left_free && !is_unmarked(proof) && now >= proof->free_at;
 }
 
 bool al_proof_is_doubtful(const al_proof *proof, int64_t now) {
