@@ -445,6 +445,21 @@ function Peer:pass(seconds)
   return self:tick()
 end
 
+--- Fails if the core wrote more frames, to the holder's link or the prober's.
+function Peer:silent()
+  self.holder:silent()
+  self.prober:silent()
+end
+
+--- What people have been told since the last time, as a list of "level: text"; or that of it which has these words.
+function Peer:news(words)
+  local list = {}
+  for level, text in function () return self.session:news() end do
+    if text:find(words or "", 1, true) then table.insert(list, level .. ": " .. text) end
+  end
+  return list
+end
+
 --- Time passes, with a turn whenever one is due, until `seconds` are over or `done` returns true.
 function Peer:live(seconds, done)
   local stop = self.now + seconds

@@ -42,8 +42,7 @@ describe("an acquire", function ()
     peer.prober:look(states or ONE)
     local claim = claims(slot or 1)
     peer.holder:refuse(claim.channel, 405, "RESOURCE_LOCKED", "queue.declare")
-    peer.holder:silent()
-    peer.prober:silent()
+    peer:silent()
   end
 
   -- The claim on a slot, the first as a rule, is granted; the operation then has it.

@@ -109,8 +109,7 @@ end
 -- The core gives the mutex back.
 function scene.leaves(peer, mutex)
   peer.holder:delete("images-admin", mutex.channel)
-  peer.holder:silent()
-  peer.prober:silent()
+  peer:silent()
 end
 
 -- The same, and the operation has this result, no sooner.

@@ -11,12 +11,6 @@ describe("an administrator", function ()
 
   before_each(function () peer = Peer.open() end)
 
-  local function news()
-    local list = {}
-    for _, text in function () return peer.session:news() end do table.insert(list, text) end
-    return table.concat(list, "\n")
-  end
-
   local function gives(...) scene.gives(peer, ...) end
 
   -- The Lua module checks the arguments of Lua callers; callers in C may pass any number.
@@ -112,7 +106,7 @@ describe("an administrator", function ()
         peer.holder:declared(mutex.channel, "images-2-A")
         if rings then rings() end
         gives(op, mutex, 2)
-        assert.is_truthy(news():find('"images-bell" lacks tokens', 1, true))
+        assert.equal(1, #peer:news '"images-bell" lacks tokens')
       end)
     end
   end)
@@ -165,8 +159,7 @@ describe("an administrator in trouble", function ()
       peer.prober:ignore()
       peer.holder:send{ channel = mutex.channel, method = "channel.close-ok" }
       peer:pass(1)
-      peer.holder:silent()
-      peer.prober:silent()
+      peer:silent()
     end)
 
     it("that is abandoned " .. step .. " gives the mutex back, and another one waits for that", function ()

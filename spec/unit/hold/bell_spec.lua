@@ -35,7 +35,6 @@ describe("the doorbell", function ()
 
   local function deliver(bell, properties) return scene.deliver(peer, bell, properties) end
   local function rings() scene.rings(peer, "images-bell") end
-  local function silent() scene.silent(peer) end
 
   -- An acquire that has arrived and has been welcome. Returns op, bell.
   local function begin(...)
@@ -55,7 +54,7 @@ describe("the doorbell", function ()
   local function wait(...)
     local op, bell = begin(...)
     finds_none()
-    silent()
+    peer:silent()
     return op, bell
   end
 
@@ -68,11 +67,11 @@ describe("the doorbell", function ()
 
   -- The lock is released, and when its queue is gone, its token goes back, or (without one) somebody is rung for.
   local function lets_go(lock, bell, token)
-    silent()
+    peer:silent()
     lock:release()
     peer.holder:delete("images-1-B")
     if token then scene.returns(peer, bell, token) else rings() end
-    silent()
+    peer:silent()
   end
 
   it("that has not answered when the slot is given back: its channel is closed, nothing cancelled, and it is rung",
@@ -85,21 +84,21 @@ describe("the doorbell", function ()
       rings()
       peer.holder:consumed(bell)
       deliver(bell)
-      silent()
+      peer:silent()
     end)
 
   it("is rung by a fair one that has seen a slot free for more than 100 ms, and that waits for it", function ()
     local op, bell = begin(60, true)
     for _, milliseconds in ipairs{ 100, 8, 8 } do
       peer.prober:look(ONE)
-      silent()
+      peer:silent()
       peer:pass(milliseconds / 1000 - 0.001)
-      silent()
+      peer:silent()
       peer:pass(0.001001)
     end
     peer.prober:look(ONE)
     rings()
-    silent()
+    peer:silent()
     assert.is_false(op:done())
     deliver(bell)
     gets(op)
@@ -149,7 +148,7 @@ describe("the doorbell", function ()
     for _, properties in ipairs{ {}, { type = ("x"):rep(60) } } do
       local tag = deliver(bell, properties)
       peer.holder:expect("basic.ack", { channel = bell.channel, delivery_tag = tag })
-      silent()
+      peer:silent()
     end
   end)
 
@@ -176,7 +175,7 @@ describe("the doorbell", function ()
     local function gives_back_silently(lock)
       lock:release()
       peer.holder:delete("images-1-B")
-      silent()
+      peer:silent()
     end
 
     -- This connection has seen the slot before.
@@ -190,7 +189,7 @@ describe("the doorbell", function ()
           local op = sem:acquire(60)
           local bell = arrives()
           peer.prober:look(ONE)
-          silent()
+          peer:silent()
           peer.holder:refuse(bell.channel, code, text, "basic.consume")
           gives_back_silently(gets(op))
         end
@@ -225,7 +224,7 @@ describe("the doorbell", function ()
       local bell = arrives()
       peer.holder:consumed(bell)
       peer.prober:look(ONE_HELD)
-      silent()
+      peer:silent()
       local token = deliver(bell)
       lets_go(gets(op), bell, token)
     end)

@@ -35,10 +35,8 @@ describe("the bolt", function ()
 
   before_each(function () open "3.10.8" end)
 
-  local function silent() scene.silent(peer) end
-
   local function ends_clean()
-    silent()
+    peer:silent()
     scene.all_channels_are_back(peer)
   end
 
@@ -83,14 +81,12 @@ describe("the bolt", function ()
     peer.holder:delete(claim.queue, claim.channel)
     if is_bolted then opens(claim) end
     if claim.queue == DOOR then scene.rings(peer, "db-rwbell") end
-    silent()
+    peer:silent()
   end
 
   -- What people have been told of bolts up to now: to be asked in time, as no more than the latest notes are kept.
   local function news()
-    for _, text in function () return peer.session:news() end do
-      if text:find("locks are held without the bolt", 1, true) then table.insert(told, text) end
-    end
+    for _, text in ipairs(peer:news "locks are held without the bolt") do table.insert(told, text) end
     return told
   end
 
@@ -178,7 +174,7 @@ describe("the bolt", function ()
       open "3.10.8"
       local op, lost = begin()
       refuse(lost, text, "basic.consume", text == gone and 404)
-      silent()
+      peer:silent()
       peer:pass(0.01)
       local claim = scene.claims(peer, DOOR)
       scene.replies(peer, claim)
@@ -236,7 +232,7 @@ describe("the bolt", function ()
     opens(claim)
     peer.holder:deleted(claim.channel, true)
     peer:pass(59)
-    silent()
+    peer:silent()
     peer:pass(2)
     peer.holder:closes(claim.channel)
   end)
@@ -278,7 +274,7 @@ describe("the bolt", function ()
       scene.deletes(peer, claim)
       scene.reply(peer, claim, "through")
       scene.reply(peer, claim, "consumed")
-      silent()
+      peer:silent()
       assert.is_false(op:done())
       peer.holder:deleted(claim.channel)
       scene.rings(peer, DOOR)

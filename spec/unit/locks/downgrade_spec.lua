@@ -20,8 +20,6 @@ describe("a downgrade", function ()
 
   before_each(function () open() end)
 
-  local function silent() scene.silent(peer) end
-
   local function is(kind)
     assert.is_true(lock:held())
     assert.equal(kind, (select(5, lock:info())))
@@ -40,7 +38,7 @@ describe("a downgrade", function ()
   -- Whether the door was still its own when there was a reader.
   local function makes_sure()
     asks_for_door()
-    silent()
+    peer:silent()
     is("write")
     peer.holder:declared(door.channel, DOOR)
   end
@@ -51,7 +49,7 @@ describe("a downgrade", function ()
     scene.replies(peer, reader)
     makes_sure()
     scene.deletes(peer, door)
-    silent()
+    peer:silent()
     return op, reader
   end
 
@@ -69,7 +67,7 @@ describe("a downgrade", function ()
   local function reader_releases(reader)
     lock:release()
     reader_goes(reader)
-    silent()
+    peer:silent()
     scene.all_channels_are_back(peer)
   end
 
@@ -79,13 +77,13 @@ describe("a downgrade", function ()
     peer:pass(1)
     for _, reply in ipairs(reader.replies) do
       is("write")
-      silent()
+      peer:silent()
       scene.reply(peer, reader, reply)
     end
     makes_sure()
     assert.same({ nil, "db", reader.tag, 1700001003, "read" }, { lock:info() }) -- another ticket, as of now
     scene.deletes(peer, door)
-    silent()
+    peer:silent()
     assert.is_false(op:done())
     door_goes()
     assert.is_true(peer:result(op))
@@ -127,7 +125,7 @@ describe("a downgrade", function ()
         if how ~= "abandoned" then peer:failed(op, "unreachable", "within 5 s") end
         scene.deletes(peer, reader)
         if how ~= "door" then scene.replies(peer, reader, 2) end
-        silent()
+        peer:silent()
         peer.holder:deleted(reader.channel)
         scene.rings(peer, DOOR)
         is("write")
@@ -195,7 +193,7 @@ describe("a downgrade", function ()
       assert.is_true(peer:result(release))
       door_goes()
       peer:failed(op, "not_held")
-      silent()
+      peer:silent()
       scene.all_channels_are_back(peer)
     end)
   end)

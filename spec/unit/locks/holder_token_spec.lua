@@ -14,7 +14,6 @@ local MUTEX, BELL = "db-mutex", "db-mutexbell"
 describe("whoever has a mutex", function ()
   local peer, mutex, lock, claim
 
-  local function silent() scene.silent(peer) end
   local function is_told() scene.tell(peer, claim, "amqplocks.waiting") end
 
   before_each(function ()
@@ -29,7 +28,7 @@ describe("whoever has a mutex", function ()
     lock:release()
     peer.holder:delete(MUTEX, claim.channel)
     if token then scene.returns(peer, bell, token) else scene.rings(peer, BELL) end
-    silent()
+    peer:silent()
     scene.all_channels_are_back(peer)
   end
 
@@ -60,7 +59,7 @@ describe("whoever has a mutex", function ()
     local token = scene.deliver(peer, bell)
     gets_none(bell)
     is_told()
-    silent()
+    peer:silent()
     goes(bell, token)
   end)
 
@@ -68,7 +67,7 @@ describe("whoever has a mutex", function ()
     is_told()
     local bell = scene.makes_bell(peer, BELL, FIRST)
     peer.holder:refuse(bell.channel, 403, scene.DENIED, "queue.declare")
-    silent()
+    peer:silent()
     goes()
   end)
 
@@ -76,7 +75,7 @@ describe("whoever has a mutex", function ()
     local bell = comes()
     scene.alarm(peer)
     gets_none(bell)
-    silent()
+    peer:silent()
     local token = scene.deliver(peer, bell)
     lock:release()
     peer.holder:delete(MUTEX, claim.channel)
@@ -86,7 +85,7 @@ describe("whoever has a mutex", function ()
   it("and whose bell is deleted under it comes to the next one, told once more", function ()
     local bell = keeps()
     scene.is_robbed(peer, bell)
-    silent()
+    peer:silent()
     assert.is_true(lock:held())
     local again = comes()
     local token = scene.deliver(peer, again)
@@ -100,10 +99,10 @@ describe("whoever has a mutex", function ()
     local op = mutex:acquire(60)
     local bell = scene.makes_bell(peer, BELL)
     scene.looks(peer, MUTEX, "free", true)
-    silent() -- until the bell has said whether others wait
+    peer:silent() -- until the bell has said whether others wait
     scene.welcome(peer, bell)
     scene.looks(peer, MUTEX, "free", true)
-    silent()
+    peer:silent()
     scene.deliver(peer, bell)
     scene.shuts(peer, MUTEX, true)
     assert.is_true(peer:result(op):held())

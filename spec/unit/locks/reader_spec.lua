@@ -17,8 +17,6 @@ describe("a reader", function ()
 
   before_each(function () open() end)
 
-  local function silent() scene.silent(peer) end
-
   -- The door is found open, and the reader steps in. Returns its claim.
   local function steps_in()
     scene.looks(peer, DOOR, "free")
@@ -91,7 +89,7 @@ describe("a reader", function ()
       peer.holder:refuse(claim.channel, reply, text, method)
       peer:failed(op, code, "could not be claimed", claim.queue, text)
       if not case.is_gone then goes(claim, peer.holder:opened()) end
-      silent()
+      peer:silent()
       scene.all_channels_are_back(peer)
     end)
   end
@@ -108,7 +106,7 @@ describe("a reader", function ()
     it("abandoned, and refused the door only then: out by another channel", function ()
       op:drop()
       scene.deletes(peer, claim)
-      silent()
+      peer:silent()
       peer.holder:refuse(claim.channel, 405, scene.LOCKED, "queue.delete")
       goes(claim, peer.holder:opened())
       scene.all_channels_are_back(peer)

@@ -147,7 +147,7 @@ function scene.has(peer, op, claim, kind)
   local lock = peer:result(op)
   assert.is_true(lock:held())
   assert.same({ nil, "db", claim.tag, 1700001000, kind }, { lock:info() })
-  scene.silent(peer)
+  peer:silent()
 end
 
 function scene.is_late(peer, claim) peer.holder:refuse(claim.channel, 405, scene.LOCKED, "queue.declare") end
@@ -163,10 +163,10 @@ end
 --- The core deletes a claim's queue, and when it is gone, no sooner, rings `bell`.
 function scene.goes(peer, claim, bell, channel)
   channel = scene.deletes(peer, claim, channel)
-  scene.silent(peer)
+  peer:silent()
   peer.holder:deleted(channel)
   scene.rings(peer, bell)
-  scene.silent(peer)
+  peer:silent()
 end
 
 --- All orders of a list.
@@ -286,11 +286,6 @@ function scene.rings(peer, ...)
   end
   assert.same({ ... }, names)
   peer.prober:answer(probes, {})
-end
-
-function scene.silent(peer)
-  peer.holder:silent()
-  peer.prober:silent()
 end
 
 --- Every channel of the holder is in the pool, or free: as many locks as it has ever had channels need no other one.

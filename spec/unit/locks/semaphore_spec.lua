@@ -45,8 +45,7 @@ local function gets(peer, op, slot)
   local lock = peer:result(op)
   assert.equal(slot, (lock:info()))
   assert.is_true(lock:held())
-  peer.holder:silent()
-  peer.prober:silent()
+  peer:silent()
   return lock
 end
 
@@ -60,8 +59,7 @@ end
 local function is_busy(peer, op, words)
   if peer.holder:next() ~= "nothing" then scene.no_squatters(peer) end
   peer:failed(op, "busy", words)
-  peer.prober:silent()
-  peer.holder:silent()
+  peer:silent()
 end
 
 -- A semaphore of `count` slots that was held before at `slot`.
@@ -180,8 +178,7 @@ describe("an acquire", function ()
         local peer, op = begins_at(3)
         peer.prober:look(seen)
         peer:failed(op, "not_found")
-        peer.prober:silent()
-        peer.holder:silent()
+        peer:silent()
       end
     end)
 

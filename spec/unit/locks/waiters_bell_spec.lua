@@ -24,17 +24,9 @@ for _, kind in ipairs(kinds) do
 
     before_each(function () open() end)
 
-    local function silent() scene.silent(peer) end
     local function begin(...) return resource[kind.method](resource, ...) end
     local function sees(state) scene.looks(peer, kind.gate, state, true) end
     local function makes_bell() return scene.makes_bell(peer, kind.bell) end
-
-    -- Whether people are told of the bell.
-    local function is_noted()
-      for _, note in function () return peer.session:news() end do
-        if note:find('"' .. kind.bell .. '"', 1, true) then return true end
-      end
-    end
 
     -- It is free, and had for good. Who has come to a bell leaves it, or (with a token, for a reader) gives that back.
     local function has_it(op, bell, token)
@@ -42,7 +34,7 @@ for _, kind in ipairs(kinds) do
       if token and kind.is_shared then scene.returns(peer, bell, token) end
       if bell and not token then scene.cancels(peer, bell) end
       assert.is_true(peer:result(op):held())
-      silent()
+      peer:silent()
     end
 
     -- The first look, and all that follows it until the bell is there and the waiter at it. Returns op, bell.
@@ -58,7 +50,7 @@ for _, kind in ipairs(kinds) do
       local op, bell = arrives(...)
       scene.welcome(peer, bell)
       sees("held")
-      silent()
+      peer:silent()
       assert.is_false(op:done())
       return op, bell
     end
@@ -68,7 +60,7 @@ for _, kind in ipairs(kinds) do
       scene.welcome(peer, makes_bell())
       scene.finds_held(peer, kind.gate, true)
       sees("held") -- the bell may not have been there when somebody rang
-      silent()
+      peer:silent()
       assert.is_false(op:done())
     end)
 
@@ -77,7 +69,7 @@ for _, kind in ipairs(kinds) do
       scene.welcome(peer, bell)
       for _, seconds in ipairs(kind.is_shared and {} or PATIENCE) do
         sees("free")
-        silent()
+        peer:silent()
         peer:pass(seconds)
       end
       sees("free")
@@ -96,12 +88,12 @@ for _, kind in ipairs(kinds) do
         function ()
           local op, bell = arrives(nil, false, nil, poll)
           peer:pass(seconds - 0.001)
-          silent()
+          peer:silent()
           peer:pass(0.001)
           peer.holder:closes(bell.channel)
           sees("held")
-          silent()
-          assert.is_true(is_noted())
+          peer:silent()
+          assert.equal(1, #peer:news('"' .. kind.bell .. '"'))
           assert.is_false(op:done())
         end)
     end
@@ -114,7 +106,7 @@ for _, kind in ipairs(kinds) do
       scene.welcome(peer, again)
       peer.prober:answer({ probe }, { kind.gate })
       sees("held") -- somebody may have rung when there was no bell
-      silent()
+      peer:silent()
       local token = scene.deliver(peer, again)
       sees("free")
       has_it(op, again, token)
@@ -137,7 +129,7 @@ for _, kind in ipairs(kinds) do
         if is_abandoned then op:drop() else peer:pass(2) end
         if not is_abandoned then peer:failed(op, "timeout", kind.words) end
         scene.cancels(peer, bell)
-        silent()
+        peer:silent()
         scene.all_channels_are_back(peer)
       end
     end)
@@ -156,12 +148,12 @@ it("a writer that waited in line gives up, and gives its token back when the doo
   local token = scene.deliver(peer, bell)
   local door = scene.shuts(peer, DOOR, true)
   scene.makes_sure(peer, door, "reader")
-  scene.silent(peer)
+  peer:silent()
   assert.equal("a reader holds the lock", select(2, op:waiting()))
   peer:pass(2)
   peer:failed(op, "timeout", "a reader holds the lock")
   peer.holder:delete(DOOR, door.channel)
   scene.returns(peer, bell, token)
-  scene.silent(peer)
+  peer:silent()
   scene.all_channels_are_back(peer)
 end)

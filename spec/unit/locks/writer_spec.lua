@@ -15,8 +15,6 @@ describe("a writer", function ()
 
   before_each(function () open() end)
 
-  local function silent() scene.silent(peer) end
-
   -- A writer, behind the door.
   local function behind(timeout, ...)
     local op = rwlock:write(timeout, ...)
@@ -39,11 +37,11 @@ describe("a writer", function ()
       peer.holder:silent()
       local door = scene.claims(peer, DOOR)
       scene.reply(peer, door, "declared")
-      silent()
+      peer:silent()
       scene.reply(peer, door, "consumed")
       assert.matches("^db%-scratch%-%x+$", peer.prober:barrier())
       scene.count(peer, nil, door)
-      silent()
+      peer:silent()
       scene.has(peer, op, door, "write")
     end)
 
@@ -151,7 +149,7 @@ describe("a writer", function ()
       before_each(function ()
         op, door = behind(60)
         probes = reach(door)
-        silent()
+        peer:silent()
         assert.is_false(op:done())
       end)
 

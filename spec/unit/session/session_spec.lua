@@ -45,8 +45,7 @@ describe("a session", function ()
       local lock, claim = peer:acquire("images")
       local op = peer.session:close()
       peer.holder:expect("queue.delete", { channel = claim.channel, queue = claim.queue })
-      peer.holder:silent()
-      peer.prober:silent()
+      peer:silent()
       peer.holder:deleted(claim.channel)
       peer.holder:expect("connection.close", { channel = 0, reply_code = 200 })
       peer.prober:expect("connection.close", { channel = 0, reply_code = 200 })
@@ -125,11 +124,6 @@ describe("a session", function ()
   end)
 
   it("has news: links that open, alarms, links and locks that are lost, in their order, each told once", function ()
-    local function news()
-      local list = {}
-      for level, text in function () return peer.session:news() end do table.insert(list, level .. ": " .. text) end
-      return list
-    end
     peer = Peer.new({ url = "amqp://me:secret@broker.example:5673" })
     peer.holder:handshake()
     peer.prober:handshake()
@@ -142,7 +136,7 @@ describe("a session", function ()
       "warning: the broker has an alarm and reads no publishers",
       'warning: "images-1-B" was lost: timed out',
       "warning: holder connection to broker.example:5673: timed out",
-    }, news())
-    assert.same({}, news())
+    }, peer:news())
+    assert.same({}, peer:news())
   end)
 end)
