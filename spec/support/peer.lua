@@ -515,6 +515,14 @@ function Peer.failed(_, op, code, ...)
   return message
 end
 
+--- The same, after so many seconds, and not before.
+function Peer:fails_after(seconds, op, code, ...)
+  self:pass(seconds - 0.001)
+  assert.is_false(op:done())
+  self:pass(0.001)
+  return self:failed(op, code, ...)
+end
+
 --- Acquires a slot of `semaphore`, which has one slot, and that is free. Returns lock, claim.
 function Peer:acquire(semaphore, options)
   local op = self:semaphore(semaphore, options):acquire(0)
@@ -523,5 +531,20 @@ function Peer:acquire(semaphore, options)
   self.holder:grant(claim)
   return self:result(op), claim
 end
+
+--- What there is of the semaphore "images": slots 1 to `count`. Held are "all", the first so many, or those of a list.
+function Peer.row(count, held)
+  local names, is_held = {}, {}
+  for _, slot in ipairs(type(held) == "table" and held or {}) do is_held[slot] = true end
+  for slot = 1, count do
+    table.insert(names, ("images-%d-A"):format(slot))
+    local is_first = type(held) == "number" and slot <= held
+    if held == "all" or is_first or is_held[slot] then table.insert(names, ("images-%d-B"):format(slot)) end
+  end
+  return names
+end
+
+--- The core claims a slot of "images". Returns the claim.
+function Peer:claims(slot) return self.holder:claim(("images-%d-B"):format(slot), ("images-%d-A"):format(slot)) end
 
 return Peer

@@ -23,31 +23,17 @@ describe("an acquire", function ()
     return op
   end
 
-  -- What is seen of slots that are free, but for those in `held`.
-  local function row(slots, held)
-    local states = {}
-    for slot = 1, slots do
-      table.insert(states, ("images-%d-A"):format(slot))
-      if held and held[slot] then table.insert(states, ("images-%d-B"):format(slot)) end
-    end
-    return states
-  end
-
-  local function claims(slot)
-    return peer.holder:claim(("images-%d-B"):format(slot), ("images-%d-A"):format(slot))
-  end
-
   -- Somebody was faster: the claim on a slot, the first as a rule, meets another's queue.
   local function loses(states, slot)
     peer.prober:look(states or ONE)
-    local claim = claims(slot or 1)
+    local claim = peer:claims(slot or 1)
     peer.holder:refuse(claim.channel, 405, "RESOURCE_LOCKED", "queue.declare")
     peer:silent()
   end
 
   -- The claim on a slot, the first as a rule, is granted; the operation then has it.
   local function is_granted(op, slot)
-    peer.holder:grant(claims(slot or 1))
+    peer.holder:grant(peer:claims(slot or 1))
     assert.is_true(peer:result(op):held())
   end
 
@@ -69,24 +55,24 @@ describe("an acquire", function ()
 
     it("passes over what it lost while another looks free, also when it has waited", function ()
       local op = peer:semaphore("images", { max_attempts = 2 }):acquire(60, false, 0, 0.5)
-      loses(row(3), 1)
+      loses(Peer.row(3), 1)
       peer:pass(0.01)
-      loses(row(3, { false, false, true }), 2)
+      loses(Peer.row(3, { 3 }), 2)
       peer:pass(0.5)
-      loses(row(3, { false, false, true }), 1)
+      loses(Peer.row(3, { 3 }), 1)
       peer:pass(0.01)
-      peer.prober:look(row(3))
+      peer.prober:look(Peer.row(3))
       is_granted(op, 3)
     end)
 
     it("passes over the last sixteen that it lost", function ()
       local op = peer:semaphore("images", { max_attempts = 30 }):acquire(0)
       for slot = 1, 17 do
-        if slot == 17 then peer.prober:look(row(17)) end -- a window, of which it lost all
-        loses(row(17), slot)
+        if slot == 17 then peer.prober:look(Peer.row(17)) end -- a window, of which it lost all
+        loses(Peer.row(17), slot)
         peer:pass(0.01)
       end
-      peer.prober:look(row(17))
+      peer.prober:look(Peer.row(17))
       is_granted(op) -- the first one is forgotten
     end)
 
@@ -124,10 +110,7 @@ describe("an acquire", function ()
       scene.no_squatters(peer)
       peer:pass(1.5)
       local probes = peer.prober:probes()
-      peer:pass(0.499)
-      assert.is_false(op:done())
-      peer:pass(0.001)
-      peer:failed(op, "timeout", 'no slot of "images" came free within 2 s (2 of 2 held)')
+      peer:fails_after(0.5, op, "timeout", 'no slot of "images" came free within 2 s (2 of 2 held)')
       peer.prober:answer(probes, ONE)
       peer.holder:silent()
     end)
@@ -136,10 +119,7 @@ describe("an acquire", function ()
       open{ timeout = 3 }
       local op = peer:semaphore("images"):acquire()
       peer.prober:probes()
-      peer:pass(2.999)
-      assert.is_false(op:done())
-      peer:pass(0.001)
-      peer:failed(op, "unreachable", "did not answer within 3 s")
+      peer:fails_after(3, op, "unreachable", "did not answer within 3 s")
     end)
   end)
 

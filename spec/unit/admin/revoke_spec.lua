@@ -3,6 +3,7 @@
 
 -- Asking for a lock back (revoke): how its holder is notified, and how an administrator does it.
 local frames = require "spec.support.frames"
+local gates = require "spec.unit.locks.rwlock_scene"
 local Peer = require "spec.support.peer"
 local scene = require "spec.unit.admin.admin_scene"
 
@@ -131,36 +132,28 @@ describe("asking a holder to let go", function ()
       assert.is_true(looks > 3)
     end)
 
-    it("asks nobody under an alarm, and says so", function ()
-      peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
-      local op = revoking()
-      peer.holder:opened()
-      local look = peer.holder:expect("queue.declare", { queue = B3[1], passive = true })
-      peer.holder:refuse(look.channel, 405, "RESOURCE_LOCKED - another's", "queue.declare")
-      peer:failed(op, "blocked", 'holders in "images" were not asked to release', "memory or disk alarm", "slot 3")
-      peer.prober:silent()
-    end)
-
-    it("does not count on a request that an alarm has met on its way", function ()
-      local op = revoking()
-      asks(B3)
-      peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
-      peer.holder:opened()
-      local look = peer.holder:expect("queue.declare", { queue = B3[1], passive = true })
-      peer.holder:refuse(look.channel, 405, "RESOURCE_LOCKED - another's", "queue.declare")
-      peer:failed(op, "blocked", "slot 3")
-    end)
+    it("asks nobody under an alarm, does not count on a request that an alarm has met on its way, and says so",
+      function ()
+        for _, is_on_its_way in ipairs{ false, true } do
+          peer = Peer.open()
+          local op = is_on_its_way and revoking()
+          if op then asks(B3) end
+          peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
+          op = op or revoking()
+          gates.is_no_squatter(peer, B3[1])
+          peer:failed(op, "blocked", 'holders in "images" were not asked to release', "memory or disk alarm", "slot 3")
+          peer.prober:silent()
+        end
+      end)
 
     it("is over in its time when there is no connection, or the broker does not answer", function ()
       peer = Peer.new({ timeout = 60 })
       local op = revoking{ timeout = 2 }
-      peer:pass(2)
-      peer:failed(op, "timeout", 'slot 3 of "images"', "within 2 s")
+      peer:fails_after(2, op, "timeout", 'slot 3 of "images"', "within 2 s")
       peer = Peer.open()
       op = revoking()
       asks(B3)
-      peer:pass(5)
-      peer:failed(op, "unreachable", "within 5 s")
+      peer:fails_after(5, op, "unreachable", "within 5 s")
     end)
   end)
 
@@ -175,8 +168,8 @@ describe("asking a holder to let go", function ()
         if peer.prober:next() ~= "nothing" then asks(B3, B3) end
       end)
       assert.is_false(op:done())
-      peer:pass(0.1)
-      peer:failed(op, "timeout", 'still held in "images" after 4 s: slot 3; its holder was asked to release it')
+      peer:fails_after(0.1, op, "timeout",
+        'still held in "images" after 4 s: slot 3; its holder was asked to release it')
     end)
   end)
 
@@ -185,8 +178,7 @@ describe("asking a holder to let go", function ()
     for i = 1, 300 do list[i] = i end
     local op = peer.session:wait_released("images", { revoke = true, timeout = 3 }, list)
     peer.prober:ignore()
-    peer:pass(3)
-    peer:failed(op, "timeout", "slot 1 2 3 ", " 60 ", " and more; no holder is known")
+    peer:fails_after(3, op, "timeout", "slot 1 2 3 ", " 60 ", " and more; no holder is known")
   end)
 
   it("after a removal happens once more, behind a barrier, when somebody was not seen", function ()

@@ -9,16 +9,6 @@ local unpack = table.unpack or unpack
 
 local LATE = "its queue was deleted, but not by this client"
 
--- Slots 1 to `count` exist; the first `held` of them are held.
-local function row(count, held)
-  local names = {}
-  for slot = 1, count do
-    table.insert(names, ("images-%d-A"):format(slot))
-    if slot <= held then table.insert(names, ("images-%d-B"):format(slot)) end
-  end
-  return names
-end
-
 describe("a gather", function ()
   -- The gate is free, and is claimed.
   local function enters(wanted, timeout)
@@ -34,16 +24,12 @@ describe("a gather", function ()
 
   -- It looks for a slot, of three; the lowest ones are held.
   local function looks(peer, held)
-    repeat peer.prober:look(row(3, held)) until peer.prober:next() == "nothing"
-  end
-
-  local function claims(peer, slot)
-    return peer.holder:claim(("images-%d-B"):format(slot), ("images-%d-A"):format(slot))
+    repeat peer.prober:look(Peer.row(3, held)) until peer.prober:next() == "nothing"
   end
 
   local function takes(peer, slot)
     looks(peer, slot - 1)
-    local claim = claims(peer, slot)
+    local claim = peer:claims(slot)
     peer.holder:grant(claim)
     peer:pass(0)
     return claim
@@ -85,10 +71,10 @@ describe("a gather", function ()
     local peer, op, _, semaphore = enters(3, 20)
     takes(peer, 1)
     looks(peer, 1)
-    local second = claims(peer, 2)
+    local second = peer:claims(2)
     local other = semaphore:acquire(0)
     looks(peer, 2)
-    peer.holder:grant(claims(peer, 3))
+    peer.holder:grant(peer:claims(3))
     assert.equal(3, (peer:result(other):info()))
     peer.holder:grant(second)
     peer:pass(0)
@@ -107,7 +93,7 @@ describe("a gather", function ()
       local peer, op, gate = enters(3, 5)
       local first = takes(peer, 1)
       looks(peer, 1)
-      local second = claims(peer, 2)
+      local second = peer:claims(2)
       if what ~= "time" then peer.holder:cancelled(what == "gate" and gate or first) end
       peer:pass(what == "time" and 6 or 0)
       peer:failed(op, case[1], case[2], case[3])
@@ -120,7 +106,7 @@ describe("a gather", function ()
     local peer, op, gate = enters(2, 20)
     takes(peer, 1)
     looks(peer, 1)
-    local second = claims(peer, 2)
+    local second = peer:claims(2)
     peer.holder:send({ channel = second.channel, method = "queue.declare-ok", queue = second.queue },
       { channel = second.channel, method = "queue.declare-ok", queue = "images-2-A" },
       { channel = second.channel, method = "basic.consume-ok", consumer_tag = second.tag },

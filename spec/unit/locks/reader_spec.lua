@@ -67,8 +67,7 @@ describe("a reader", function ()
       open(nil, { max_attempts = 1 })
       local op = rwlock:read(2)
       meets_door(406, "PRECONDITION_FAILED - queue 'db-writer' in vhost '/' in use") -- by this very session
-      peer:pass(2)
-      peer:failed(op, "timeout", "within 2 s (writers take and release the lock again and again)")
+      peer:fails_after(2, op, "timeout", "within 2 s (writers take and release the lock again and again)")
     end)
   end)
 

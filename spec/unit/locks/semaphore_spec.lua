@@ -9,18 +9,7 @@ local scene = require "spec.unit.locks.rwlock_scene"
 
 local unpack = table.unpack or unpack
 
--- Slots 1 to count exist; those in `held`, or all, are held.
-local function row(count, held)
-  local names = {}
-  for slot = 1, count do
-    table.insert(names, ("images-%d-A"):format(slot))
-    if held == "all" then table.insert(names, ("images-%d-B"):format(slot)) end
-  end
-  if held ~= "all" then
-    for _, slot in ipairs(held or {}) do table.insert(names, ("images-%d-B"):format(slot)) end
-  end
-  return names
-end
+local row = Peer.row
 
 -- The slots before and after one of `count`.
 local function others(count, slot)
@@ -41,7 +30,7 @@ end
 
 -- The claim of a slot is granted; the operation then has it.
 local function gets(peer, op, slot)
-  peer.holder:grant(peer.holder:claim(("images-%d-B"):format(slot), ("images-%d-A"):format(slot)))
+  peer.holder:grant(peer:claims(slot))
   local lock = peer:result(op)
   assert.equal(slot, (lock:info()))
   assert.is_true(lock:held())
@@ -224,8 +213,7 @@ describe("an acquire", function ()
     local peer = Peer.new()
     local op = peer:semaphore("images"):acquire(2)
     peer.holder:greeted()
-    peer:pass(2)
-    peer:failed(op, "timeout", 'no slot of "images" came free within 2 s')
+    peer:fails_after(2, op, "timeout", 'no slot of "images" came free within 2 s')
   end)
 end)
 

@@ -187,8 +187,7 @@ describe("a writer", function ()
 
       if text ~= "asleep" then
         it("and not answered: unreachable, and the door is opened", function ()
-          peer:pass(5)
-          peer:failed(op, "unreachable", "within 5 s")
+          peer:fails_after(5, op, "unreachable", "within 5 s")
           scene.deletes(peer, door)
         end)
       end
@@ -201,8 +200,7 @@ describe("a writer", function ()
       open()
       local op, door = behind(0.002)
       moments[text](door)
-      peer:pass(0.002)
-      peer:failed(op, "timeout", ('"db" could not be locked for writing within 0.002 s (%s)'):format(words))
+      peer:fails_after(0.002, op, "timeout", ('"db" could not be locked for writing within 0.002 s (%s)'):format(words))
       scene.deletes(peer, door)
     end
   end)

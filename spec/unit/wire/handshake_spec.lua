@@ -148,10 +148,7 @@ describe("a handshake", function ()
     for _, step in ipairs{ "attach", "greeted", "tuned" } do
       local peer, op = opening{ timeout = 3 }
       peer.holder[step](peer.holder)
-      peer:pass(2.999)
-      assert.is_false(op:done())
-      peer:pass(0.001)
-      peer:failed(op, "unreachable", "handshake in time")
+      peer:fails_after(3, op, "unreachable", "handshake in time")
       assert.equal("down", peer.holder:state())
     end
   end)
