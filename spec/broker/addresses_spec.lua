@@ -15,8 +15,7 @@ local hosts_it = can_unshare and it or function(words)
   pending(words .. " (needs root, or the right to mount)")
 end
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 local function own_hosts(lines)
   local path = os.tmpname()

@@ -30,8 +30,7 @@ local ACT = [[
   return result, message, code
 ]]
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 describe("administering", function ()
   local name, conn, admin, raw

@@ -12,8 +12,7 @@ local until_true = require "spec.support.until"
 local slot, holder, row, names, connect, failed =
   scene.slot, scene.holder, scene.row, scene.names, stage.connect, stage.fails
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 describe("an administrator", function ()
   local name, admin, raw

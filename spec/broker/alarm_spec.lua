@@ -16,8 +16,7 @@ local SECONDS = HEARTBEAT * (os.getenv "AMQPLOCKS_SOAK" and 60 or 4) -- a broker
 
 setup(witness.build)
 teardown(process.remove_modules)
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 describe("an alarm", function()
   -- A process with the lock on slot 1, which has published before.

@@ -22,8 +22,7 @@ local function names()
   return a, b
 end
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 describe("several locks at once", function()
   it("are held together, whatever their kinds, and released together", function()

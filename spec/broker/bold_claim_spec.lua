@@ -23,8 +23,7 @@ end
 -- The same, by a process.
 local function wins(one, times) one:run("for _ = 1, ... do assert(take(60) and lock:release()) end", times) end
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 for kind, busy in pairs(BUSY) do
   describe(("a lock (%s) that was free three times"):format(kind), function()

@@ -10,8 +10,7 @@ local gate = require "spec.support.gate"
 local socket = require "socket"
 local stage = require "spec.support.stage"
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 local ROUNDS, SECONDS = os.getenv "AMQPLOCKS_SOAK" and 60 or 30, 0.01
 local HELD = { ["x-queue-type"] = "classic", ["x-max-length"] = 0, ["x-overflow"] = "drop-head" }

@@ -14,11 +14,7 @@ local values = require "spec.support.programs.values"
 local operated_it = broker.operated_it(it, pending)
 local ADMIN = command.DIRECTORY .. "/amqp-lock-admin"
 
-after_each(function()
-  command.clear()
-  stage.clear()
-end)
-teardown(stage.check)
+stage.tidy(command.clear)
 
 local function start(...) return command.start({ program = ADMIN }, ...) end
 

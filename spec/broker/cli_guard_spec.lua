@@ -16,11 +16,7 @@ local values = require "spec.support.programs.values"
 local operated_it = broker.operated_it(it, pending)
 local SECONDS = 60
 
-after_each(function()
-  command.clear()
-  stage.clear()
-end)
-teardown(stage.check)
+stage.tidy(command.clear)
 
 -- Starts one whose command prints "job PID" for each process of it; returns it and these processes.
 local function start(how, jobs, ...)

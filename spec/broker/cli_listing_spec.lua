@@ -33,11 +33,7 @@ local function waiter(name, kind, label)
   return one
 end
 
-after_each(function()
-  command.clear()
-  stage.clear()
-end)
-teardown(stage.check)
+stage.tidy(command.clear)
 
 describe("amqp-lock-admin, of the lists that the lines that it prints make,", function()
   operated_it("shows who holds and who waits, of every kind, and how to close the connection of a holder", function()

@@ -16,11 +16,7 @@ local until_true = require "spec.support.until"
 local operated_it = broker.operated_it(it, pending)
 local SECONDS = 60
 
-after_each(function()
-  command.clear()
-  stage.clear()
-end)
-teardown(stage.check)
+stage.tidy(command.clear)
 
 -- Starts one whose command prints "job PID"; returns it and that process.
 local function start(...)

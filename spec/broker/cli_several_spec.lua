@@ -10,11 +10,7 @@ local until_true = require "spec.support.until"
 
 local operated_it = broker.operated_it(it, pending)
 
-after_each(function()
-  command.clear()
-  stage.clear()
-end)
-teardown(stage.check)
+stage.tidy(command.clear)
 
 -- Runs amqp-lock, which must end with this status; returns its output.
 local function ends(status, ...) return command.ends({}, status, ...) end

@@ -12,11 +12,7 @@ local until_true = require "spec.support.until"
 local SECONDS = 60
 local AMQP_LOCK = command.DIRECTORY .. "/amqp-lock"
 
-after_each(function()
-  command.clear()
-  stage.clear()
-end)
-teardown(stage.check)
+stage.tidy(command.clear)
 
 -- The process group of a process.
 local function group(pid)

@@ -17,11 +17,7 @@ local until_true = require "spec.support.until"
 local operated_it = broker.operated_it(it, pending)
 local AMQP_LOCK = command.DIRECTORY .. "/amqp-lock"
 
-after_each(function()
-  command.clear()
-  stage.clear()
-end)
-teardown(stage.check)
+stage.tidy(command.clear)
 teardown(locale.remove)
 
 -- Runs amqp-lock, which must end with this status; returns its output.

@@ -12,8 +12,7 @@ local cpath
 
 setup(function() cpath = process.c_module("jump") end)
 teardown(process.remove_modules)
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 -- A process whose clocks can be told to jump, and that holds a lock.
 local function holder(name)

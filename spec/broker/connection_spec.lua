@@ -32,8 +32,7 @@ local function new_user(...)
   return broker.suite:add_user(user, ...), user
 end
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 describe("connect", function()
   it("takes $AMQP_URL by default, its own default where that is empty, and closes once", function()

@@ -5,8 +5,7 @@
 local process = require "spec.support.process"
 local stage = require "spec.support.stage"
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 describe("a process that holds a lock", function()
   local function holder()

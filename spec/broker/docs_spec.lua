@@ -35,8 +35,7 @@ local function promised(program)
   return table.concat(lines)
 end
 
-after_each(scene.clear)
-teardown(stage.check)
+scene.tidy()
 
 for _, path in ipairs { "docs/production.md", "docs/troubleshooting.md", "docs/coming-from.md",
   "docs/monitoring.md" } do

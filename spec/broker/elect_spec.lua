@@ -54,8 +54,7 @@ local function await(path, word, count)
   return lines(path, word)[count]
 end
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 describe("an election", function()
   it("has one leader at a time; the next one leads when it is killed", function()

@@ -13,12 +13,8 @@ local URL = os.getenv "AMQP_URL"
 local PACKAGES
 
 setup(function() PACKAGES = ("amqplocks-%s %s"):format(program.LUA, process.lua_package()) end)
-after_each(function()
-  program.clear()
-  stage.clear()
-end)
+stage.tidy(program.clear)
 teardown(program.remove)
-teardown(stage.check)
 
 local function environment(url, path) return { AMQP_URL = url, LUA_PATH = path or "", LUA_CPATH = "" } end
 

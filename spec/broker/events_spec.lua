@@ -38,8 +38,7 @@ local function only(list, what)
   return some
 end
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 describe("events", function()
   it("tell of each kind of lock that it was acquired and released", function()

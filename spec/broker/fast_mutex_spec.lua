@@ -15,8 +15,7 @@ local operated_it = broker.operated_it(it, pending)
 local fails, join, took, new_name = stage.fails, scene.join, scene.took, scene.fast_name
 local SECONDS = 60
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 local queue = scene.fast.queue
 

@@ -14,8 +14,7 @@ local operated_it = broker.operated_it(it, pending)
 
 local FENCED = { fenced = true }
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 local FENCES = { mutex = "-mutexfence", slot = "-fence", write = "-rwfence", read = "-rwfence" }
 local TAKES = { mutex = "acquire", slot = "acquire", write = "write", read = "read" }

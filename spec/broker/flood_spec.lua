@@ -33,9 +33,7 @@ local function flooder(is_tls)
 end
 
 describe("a peer that never pauses", function()
-  after_each(process.clear)
-  after_each(stage.clear)
-  teardown(stage.check)
+  stage.tidy()
 
   local tls_it = os.getenv "AMQPS_URL" and it or pending
   for name, is_tls in pairs{ ["a plain socket"] = false, ["TLS"] = true } do

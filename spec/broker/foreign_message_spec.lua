@@ -12,7 +12,6 @@ local loops = require "spec.support.loops"
 local permits = require "spec.broker.token_scene"
 local lua53 = require "spec.support.lua53"
 local stage = require "spec.support.stage"
-local process = require "spec.support.process"
 local until_true = require "spec.support.until"
 
 local REVOKE = "amqplocks.revoke"
@@ -93,9 +92,7 @@ local function holders_survive(conn, until_it_is)
 end
 
 describe("a foreign message", function()
-  after_each(process.clear)
-  after_each(stage.clear)
-  teardown(stage.check)
+  stage.tidy()
 
   it("to a holder costs nobody a lock", function() holders_survive(stage.connect(), until_true) end)
 

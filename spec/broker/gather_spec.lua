@@ -56,8 +56,7 @@ local function gatherer(method, name, count)
   return one
 end
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 describe("several slots at once", function()
   it("are acquired together and released together, with a fencing token each; count = 1 is one lock", function()

@@ -23,8 +23,7 @@ local function silence_of(i) return SILENCES[i % #SILENCES + 1] end
 
 setup(witness.build)
 teardown(process.remove_modules)
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 -- A process with a lock on each slot, each on a session of its own through the proxy: that of slot i has the proxy's
 -- connections 2i - 1 and 2i.

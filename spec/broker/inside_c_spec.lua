@@ -12,8 +12,7 @@ local stage = require "spec.support.stage"
 local token_scene = require "spec.broker.token_scene"
 local until_true = require "spec.support.until"
 
-after_each(scene.clear)
-teardown(stage.check)
+scene.tidy()
 
 -- The names that inside_c.hold() takes.
 local function names()

@@ -21,8 +21,7 @@ local SECONDS = HEARTBEAT * (SOAK and 150 or 5)
 
 setup(witness.build)
 teardown(process.remove_modules)
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 -- A process that holds slot i, with the number of the thread that came with the lock as `keeper`; and the connection's
 -- name. There is another lock and another thread before, because the thread sanitizer's own comes with the first.

@@ -13,12 +13,8 @@ local operated_it = broker.operated_it(it, pending)
 
 local HEADER, SYMBOLS = "src/amqplocks.h", "src/amqplocks.symbols"
 
-after_each(function()
-  program.clear()
-  stage.clear()
-end)
+stage.tidy(program.clear)
 teardown(program.remove)
-teardown(stage.check)
 
 local function read(path) return assert(process.contents(path)) end
 

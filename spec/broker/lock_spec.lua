@@ -23,8 +23,7 @@ local function assert_lost(lock)
   for _, what in ipairs{ "held", "verify", "release" } do stage.fails("lost", lock[what](lock)) end
 end
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 describe("a lock", function()
   it("has a kind, the name, a ticket of its own, the time since when, and a text", function()

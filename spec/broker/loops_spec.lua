@@ -16,8 +16,7 @@ local until_true = require "spec.support.until"
 local operated_it = broker.operated_it(it, pending)
 local unpack = table.unpack or unpack
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 teardown(process.remove_modules)
 
 -- A function that connects in the loop. The test closes the connection, unless it fails.

@@ -14,8 +14,7 @@ local URL = os.getenv "AMQP_URL" or "amqp://guest:guest@localhost"
 setup(shortage.begin)
 teardown(shortage.over)
 after_each(shortage.disarm)
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 local function until_free(name)
   until_true(function () return not gate.held("mutex", name) end)

@@ -18,8 +18,7 @@ local function held(name) return gate.held("mutex", name) end
 
 local function queue(name) return gate.queue("mutex", name) end
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 describe("a mutex", function()
   operated_it("is one queue while it is held, and nothing before and after but the bell of those who waited", function()

@@ -40,8 +40,7 @@ local function assert_all_held(locks)
   end
 end
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 describe("locks of one name", function()
   it("live beside one another, with one that is there to read or to write", function()

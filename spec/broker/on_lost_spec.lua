@@ -9,8 +9,7 @@ local until_true = require "spec.support.until"
 
 local operated_it = broker.operated_it(it, pending)
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 describe("on_lost", function()
   local told

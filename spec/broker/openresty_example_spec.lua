@@ -57,12 +57,7 @@ local function close_backend()
   there = {}
 end
 
-after_each(function()
-  nginx.clear()
-  close_backend()
-  stage.clear()
-end)
-teardown(stage.check)
+stage.tidy(nginx.clear, close_backend)
 
 -- ---- the example ----------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,10 @@ local has_rock = io.open(directory .. "/prometheus.lua") ~= nil
 teardown(stage.check)
 
 it("nginx tells the events of a request's connection, also of a lock that ends with the request", function()
-  finally(scene.clear)
+  finally(function()
+    nginx.clear()
+    stage.clear()
+  end)
   local name = stage.semaphore(1)
   local server = scene.start{ locations = {
     ["= /told"] = [[

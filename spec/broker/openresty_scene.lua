@@ -4,7 +4,7 @@
 --- Common functions of the specs of locks in nginx: servers whose handlers hold a lock as long as the spec wants, and a
 -- check of what is left afterwards.
 --
---     after_each(scene.clear)
+--     scene.tidy()
 --     local server = scene.start{ workers = 2 }
 --     local request, gate = scene.inside(server, "/hold", name, 1)   -- holds slot 1
 --     scene.open(server, gate)                                       -- and goes on
@@ -127,10 +127,7 @@ function scene.assert_all_there(name, slots)
   for _, lock in ipairs(locks) do assert(lock:release()) end
 end
 
---- To be called after each test.
-function scene.clear()
-  nginx.clear()
-  stage.clear()
-end
+--- Call this at the beginning of a file, as stage.tidy.
+function scene.tidy() stage.tidy(nginx.clear) end
 
 return scene

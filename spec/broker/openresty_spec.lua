@@ -7,8 +7,7 @@ local scene = require "spec.broker.openresty_scene"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
-after_each(scene.clear)
-teardown(stage.check)
+scene.tidy()
 
 it("hundreds wait at once in one worker, and each is alone inside", function()
   local name = stage.semaphore(1)
@@ -105,7 +104,7 @@ it("a worker that shuts down still takes a slot for a request that it has", func
   scene.assert_all_there(name, 1)
 end)
 
--- nginx without OpenResty's patches writes a warning for each ngx.sleep(0): scene.clear looks for it.
+-- nginx without OpenResty's patches writes a warning for each ngx.sleep(0): nginx.clear looks for it.
 it("a request that waits to connect again leaves no warning of nginx in the log", function()
   local server = scene.start{ locations = { ["= /again"] = [[
     local conn = assert(amqplocks.connect("amqp://127.0.0.1:1"))

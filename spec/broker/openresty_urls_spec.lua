@@ -11,8 +11,7 @@ local until_true = require "spec.support.until"
 local operated_it = broker.operated_it(it, pending)
 local URL, DEAD = os.getenv "AMQP_URL", "amqp://127.0.0.1:1"
 
-after_each(scene.clear)
-teardown(stage.check)
+scene.tidy()
 
 local body = scene.body
 

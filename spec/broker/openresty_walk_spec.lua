@@ -8,8 +8,7 @@ local client = require "spec.support.client"
 local scene = require "spec.broker.openresty_scene"
 local stage = require "spec.support.stage"
 
-after_each(scene.clear)
-teardown(stage.check)
+scene.tidy()
 
 local SLOTS = 3
 local STEPS = os.getenv "AMQPLOCKS_SOAK" and 2000 or 60

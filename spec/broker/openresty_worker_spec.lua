@@ -16,8 +16,7 @@ local unpack = table.unpack or unpack -- luacheck: ignore
 
 local operated_it = broker.operated_it(it, pending)
 
-after_each(scene.clear)
-teardown(stage.check)
+scene.tidy()
 
 local body = scene.body
 

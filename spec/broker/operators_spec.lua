@@ -153,11 +153,7 @@ local cli_it = process.contents(command.DIRECTORY .. "/amqp-lock") and it or pen
 
 describe("docs/operators.md", function()
   before_each(prepare)
-  after_each(function()
-    command.clear()
-    stage.clear()
-  end)
-  teardown(stage.check)
+  stage.tidy(command.clear)
 
   it("has lines of each kind", function()
     assert.same({ 11, 2, 2, 2 }, { #LINES.sh, #LINES.crontab, #LINES.unit, #LINES.yaml })

@@ -12,12 +12,8 @@ local operated_it = broker.operated_it(it, pending)
 
 local LONG = 60
 
-after_each(function()
-  program.clear()
-  stage.clear()
-end)
+stage.tidy(program.clear)
 teardown(program.remove)
-teardown(stage.check)
 
 describe("a patient acquire, where the broker cannot be reached, of a", function()
   for kind, makes in pairs(kinds.all) do

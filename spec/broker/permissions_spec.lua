@@ -11,8 +11,7 @@ local until_true = require "spec.support.until"
 
 local operated_describe = broker.operated_it(describe, pending)
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 -- A connection as a new user, or that of a client without this library.
 local function connect_as(configure, write, read, options, is_raw)

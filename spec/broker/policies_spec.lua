@@ -11,8 +11,7 @@ local until_true = require "spec.support.until"
 
 local operated_it = broker.operated_it(it, pending)
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 -- A virtual host of its own, so that a policy meets nobody else; gives its URL and its name.
 local function vhost()

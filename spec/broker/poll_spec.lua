@@ -13,8 +13,7 @@ local has_cqueues, cqueues = pcall(require, "cqueues")
 local operated_it = broker.operated_it(it, pending)
 local cqueues_it = has_cqueues and operated_it or pending
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 local function lose(name, slot) broker.suite:delete_queue(stage.holder(name, slot or 1)) end
 

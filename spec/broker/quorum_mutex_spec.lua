@@ -13,11 +13,7 @@ local until_true = require "spec.support.until"
 local QUORUM = { queue_type = "quorum" }
 local kind, suite = kinds.all.quorum_mutex, broker.suite
 
-after_each(function()
-  command.clear()
-  stage.clear()
-end)
-teardown(stage.check)
+stage.tidy(command.clear)
 
 local function quorum_it(title, fn, tells)
   return (tells or it)(title, kind and fn or function() pending "from 4.3 on" end)

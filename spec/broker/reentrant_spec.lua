@@ -12,8 +12,7 @@ local AGAIN = { reentrant = true }
 
 local function held(name) return gate.held("mutex", name) end
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 describe("a reentrant mutex", function()
   it("is entered again by its owner, and released with its last entry", function()

@@ -14,8 +14,7 @@ local until_true = require "spec.support.until"
 local REVOKE = "amqplocks.revoke"
 local operated_it = broker.operated_it(it, pending)
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 -- Has a process compute, calling nothing that waits, until it is asked; then it releases.
 local function obeys(one) one:begin("while not lock:revoked() do end return lock:held(), lock:release()") end

@@ -11,8 +11,7 @@ local line = require "spec.support.line"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 local function needs_bolts()
   local one = assert(client.connect())

@@ -42,8 +42,7 @@ local function assert_open(name, conn)
   assert.is_false(is_shut(name) or is_read(name))
 end
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 describe("a readers–writer lock", function()
   operated_it("is a queue for each reader, or one for the writer, and nothing before and after", function()

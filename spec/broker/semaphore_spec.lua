@@ -6,8 +6,7 @@ local stage = require "spec.support.stage"
 
 local function semaphore(name, options) return stage.connect():semaphore(name, options) end
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 it("a semaphore of three slots gives slots 1, 2 and 3, then is busy", function()
   local name = stage.semaphore(3)

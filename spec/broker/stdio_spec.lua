@@ -10,12 +10,8 @@ local stage = require "spec.support.stage"
 local URL = os.getenv "AMQP_URL"
 local tls_it = os.getenv "AMQPS_URL" and os.getenv "BROKER_TLS" and it or pending
 
-after_each(function()
-  program.clear()
-  stage.clear()
-end)
+stage.tidy(program.clear)
 teardown(program.remove)
-teardown(stage.check)
 
 -- Runs Lua without the three, which has `conn` and `lock`, and prints; returns whether the lock was kept and released,
 -- and what stands in place of the three then, one letter each: s(ocket), e(ventfd), d(irectory), ?

@@ -18,8 +18,7 @@ local PROCESSES = soak and 10 or 6 -- at once
 
 setup(witness.build)
 teardown(process.remove_modules)
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 local function until_stopped(one)
   until_true(function() return one:state() == "T" end)

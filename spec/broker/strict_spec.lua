@@ -9,11 +9,7 @@ local loops = require "spec.support.loops"
 local process = require "spec.support.process"
 local stage = require "spec.support.stage"
 
-after_each(function()
-  process.clear()
-  stage.clear()
-end)
-teardown(stage.check)
+stage.tidy()
 teardown(locale.remove)
 
 -- Tells the spec when it holds the mutex, and releases it then.

@@ -12,8 +12,7 @@ local until_true = require "spec.support.until"
 local operated_it = broker.operated_it(it, pending)
 
 describe("a real broker, as amqplocks.testing:", function()
-  after_each(stage.clear)
-  teardown(stage.check)
+  stage.tidy()
 
   conformance(it, operated_it, function()
     local name, label = stage.name(), client.unique "conformance"

@@ -11,8 +11,7 @@ local until_true = require "spec.support.until"
 
 local operated_it = broker.operated_it(it, pending)
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 local fails = stage.fails
 

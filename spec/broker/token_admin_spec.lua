@@ -8,8 +8,7 @@ local scene = require "spec.broker.token_scene"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 local fails = stage.fails
 

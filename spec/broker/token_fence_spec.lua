@@ -13,9 +13,7 @@ local until_true = require "spec.support.until"
 
 local operated_it = broker.operated_it(it, pending)
 
-after_each(process.clear)
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 local QUORUM, FENCED = { queue_type = "quorum" }, { queue_type = "quorum", fenced = true }
 

@@ -18,8 +18,7 @@ local SECONDS = 60
 local SOAK = os.getenv "AMQPLOCKS_SOAK"
 local QUORUM = { queue_type = "quorum" }
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 -- Whether the broker is of this version or a later one.
 local function since(major, minor) return stage.client():since(major, minor) end

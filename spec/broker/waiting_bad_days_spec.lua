@@ -25,8 +25,7 @@ local function served(one)
   return slot
 end
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 -- It would give one token to everybody, and end the connection that gives one back.
 it("a bell that is a stream wakes nobody, and costs no lock: a waiter looks by itself", function()

@@ -21,8 +21,7 @@ local function complete(conn, operation)
   end)
 end
 
-after_each(stage.clear)
-teardown(stage.check)
+stage.tidy()
 
 describe("those who wait", function()
   for fair, how in pairs{ [false] = "", [true] = ", if they are fair" } do

@@ -5,8 +5,7 @@
 -- names, the view of other clients, and the check that nothing is left behind.
 --
 --     local stage = require "spec.support.stage"
---     after_each(stage.clear)
---     teardown(stage.check)
+--     stage.tidy()
 --     local name = stage.semaphore(3)
 --     local lock = assert(stage.connect():semaphore(name):try_acquire())
 --     assert.is_true(stage.held(name, lock.slot))       -- as a client without this library sees it
@@ -287,6 +286,16 @@ local RUN = client.unique("lock"):match("^(.*%.)%d+$") -- the prefix of all name
 --- Call this at the end of a file: it checks that no queue of this run is left on the broker.
 function stage.check()
   if broker.suite then broker.suite:assert_none(RUN) end
+end
+
+--- Call this at the beginning of a file: these functions, then `clear`, are called after each test, `check` at the end.
+function stage.tidy(...)
+  local busted, before = require "busted", { ... }
+  busted.after_each(function()
+    for _, fn in ipairs(before) do fn() end
+    stage.clear()
+  end)
+  busted.teardown(stage.check)
 end
 
 return stage
