@@ -20,9 +20,7 @@ stage.tidy()
 local function own_hosts(lines)
   local path = os.tmpname()
   stage.undo(function() os.remove(path) end)
-  local file = assert(io.open(path, "w"))
-  assert(file:write(lines))
-  file:close()
+  process.write(path, lines)
   return "unshare", "--mount", "sh", "-c", INSIDE, path
 end
 

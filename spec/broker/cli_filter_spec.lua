@@ -375,9 +375,7 @@ describe("amqp-lock-admin, as a filter,", function()
         local at, cut = random(#text), random(4) == 1 and random(30) or random(2) - 1
         text = text:sub(1, at - 1) .. parts[random(#parts)] .. text:sub(at + cut)
       end
-      local out = assert(io.open(("%s/%d"):format(place, i), "wb"))
-      out:write(text)
-      out:close()
+      process.write(("%s/%d"):format(place, i), text)
     end
     assert.equal("", process.shell("bash", "-c", [==[
       for file in "$1"/*; do

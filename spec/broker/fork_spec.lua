@@ -219,14 +219,12 @@ end
 local unloaded_it = program.sanitized and pending or it
 unloaded_it("a host of Lua that forks after its state is closed has children that run", function()
   local name, path = stage.semaphore(1), program.place() .. "/script.lua"
-  local file = assert(io.open(path, "w"))
-  file:write(([[
+  process.write(path, ([[
     package.path, package.cpath = %q, %q
     local amqplocks = require "amqplocks"
     local conn = assert(amqplocks.connect(os.getenv "URL"))
     assert(conn:semaphore(os.getenv "NAME"):try_acquire())
   ]]):format(package.path, package.cpath))
-  file:close()
   local unload = program.build("spec/support/programs/unload.c", program.lua_package())
   local status, output = program.run({ URL = os.getenv "AMQP_URL", NAME = name }, unload, path)
   assert.same({ 0, "unloaded, forked\n" }, { status, output })

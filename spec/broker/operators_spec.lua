@@ -61,26 +61,20 @@ local BEFORE = { unit = "set -a; . /etc/amqp-lock/environment; exec ", yaml = "e
 
 local place
 
-local function write(path, text)
-  local file = assert(io.open(path, "w"))
-  file:write(text)
-  file:close()
-end
-
 -- A directory with the programs, the command and the files with the URL.
 local function prepare()
   place = command.place()
   process.shell("mkdir", "-p", place .. "/bin", place .. "/backup", place .. "/etc")
   for _, name in ipairs(PROGRAMS) do
-    write(place .. "/bin/" .. name, (SCRIPT:gsub("CALLS", place .. "/calls")))
+    process.write(place .. "/bin/" .. name, (SCRIPT:gsub("CALLS", place .. "/calls")))
     process.shell("chmod", "755", place .. "/bin/" .. name)
   end
   local program = process.shell("realpath", command.DIRECTORY .. "/amqp-lock"):match "[^\n]+"
   process.shell("ln", "-s", program, place .. "/bin/")
   local url = os.getenv "AMQP_URL"
-  write(place .. "/etc/url", url .. "\n")
-  write(place .. "/etc/environment", "AMQP_URL=" .. url .. "\n")
-  write(place .. "/calls", "")
+  process.write(place .. "/etc/url", url .. "\n")
+  process.write(place .. "/etc/environment", "AMQP_URL=" .. url .. "\n")
+  process.write(place .. "/calls", "")
 end
 
 -- A text of the page, with the paths of the place.
@@ -186,7 +180,7 @@ describe("docs/operators.md", function()
   verify_it("has units of which systemd-analyze has nothing to say", function()
     local words = {}
     for _, file in ipairs(files "ini") do
-      write(place .. "/" .. file.name, here(file.text))
+      process.write(place .. "/" .. file.name, here(file.text))
       table.insert(words, place .. "/" .. file.name)
     end
     assert.equal(3, #words)

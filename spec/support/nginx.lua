@@ -235,9 +235,7 @@ local function keep(self)
 end
 
 local function launch(self, options)
-  local file = assert(io.open(self.directory .. "/nginx.conf", "w"))
-  file:write(options.text and options.text(self) or configuration(self, options))
-  file:close()
+  process.write(self.directory .. "/nginx.conf", options.text and options.text(self) or configuration(self, options))
   return pcall(process.shell, "bash", "-c", process.LAUNCH, "launch", "sh", "-c", [[
     PATH=$PATH:/usr/sbin exec nginx -p "$1" -c "$1/nginx.conf" -e "$1/error.log" </dev/null]], "sh", self.directory)
 end

@@ -230,9 +230,7 @@ end
 --- Runs a Lua program, by its text; returns its output, and whether it ended well.
 function process.run_lua(text)
   local path = os.tmpname()
-  local file = assert(io.open(path, "w"))
-  file:write(text)
-  file:close()
+  process.write(path, text)
   local fine, output = pcall(process.shell, os.getenv "LUA" or "lua5.4", path)
   os.remove(path)
   return output, fine

@@ -54,12 +54,6 @@ local function jars()
     .. (tostring(output):match "%[ERROR%] ([^\n]*)" or tostring(output))
 end
 
-local function write(path, text)
-  local file = assert(io.open(path, "w"))
-  file:write(text)
-  file:close()
-end
-
 local YAML = [[
 cluster_name: dblocks
 partitioner: org.apache.cassandra.dht.Murmur3Partitioner
@@ -121,9 +115,9 @@ local function address_of(number) return "127.0.0." .. number end
 function Cluster:_begin(number)
   local own, address = self.directory .. "/" .. number, address_of(number)
   process.shell("mkdir", "-p", own)
-  write(own .. "/cassandra.yaml", YAML:format(address, address, self.storage_port, self.port, own, own, own, own, own,
-    self.sync, self.variant))
-  write(own .. "/logback.xml", LOGBACK)
+  process.write(own .. "/cassandra.yaml", YAML:format(address, address, self.storage_port, self.port, own, own, own,
+    own, own, self.sync, self.variant))
+  process.write(own .. "/logback.xml", LOGBACK)
   self.nodes[number] = server.start(function()
     return words_of(self.java, self.jars, own), function() return true end, "KILL"
   end)

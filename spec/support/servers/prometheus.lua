@@ -25,9 +25,7 @@ function prometheus.start(ports, rules)
   local port, targets = server.free_port(), {}
   for i, one in ipairs(ports) do targets[i] = ("127.0.0.1:%d"):format(one) end
   local self = server.start(function(directory)
-    local file = assert(io.open(directory .. "/prometheus.yml", "w"))
-    file:write(CONFIG:format(rules, table.concat(targets, '", "')))
-    file:close()
+    process.write(directory .. "/prometheus.yml", CONFIG:format(rules, table.concat(targets, '", "')))
     return {
       assert(server.find "prometheus"), "--config.file=" .. directory .. "/prometheus.yml",
       "--storage.tsdb.path=" .. directory .. "/data", ("--web.listen-address=127.0.0.1:%d"):format(port),

@@ -5,12 +5,7 @@
 -- in docs/specification.md, and permissions that are in two documents are the same in both.
 local process = require "spec.support.process"
 
-local function read(path)
-  local file = io.open(path)
-  local text = file and file:read "*a" -- a folder opens, and gives nothing
-  if file then file:close() end
-  return text, file ~= nil
-end
+local read = process.contents
 
 -- Without fenced blocks and comments, in which nothing is a link or a heading.
 local function prose(text)
@@ -61,9 +56,9 @@ local function trouble(document, text, link)
   if link:match "^%a[%w+.-]*:" then return nil end -- elsewhere
   local path, anchor = link:match "^([^#]*)#?(.*)$"
   local target = path == "" and document or resolve(document:match "^(.*)/" or ".", path)
-  local there, exists = read(target)
-  if path == "" then there, exists = text, true end
-  if not exists then return ("%s: there is no %s"):format(document, target) end
+  local there, problem = read(target)
+  if path == "" then there, problem = text, nil end
+  if problem then return ("%s: there is no %s"):format(document, target) end
   if anchor == "" or not there then return nil end
   if target:match "%.md$" and anchors(there)[anchor] then return nil end
   return ("%s: %s has no heading #%s"):format(document, target, anchor)

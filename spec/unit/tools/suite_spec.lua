@@ -14,9 +14,7 @@ it("the suite counts what failed, also a file that crashes or is not there, and 
     crashes = 'it("crashes", function () os.execute("kill -9 $PPID") end)', good = 'it("is good", function () end)',
   } do
     table.insert(files, ("%s/%s_spec.lua"):format(place, name))
-    local file = assert(io.open(files[#files], "w"))
-    file:write(text)
-    file:close()
+    process.write(files[#files], text)
   end
   os.execute(("env -u SANITIZE_REPORTS -u GC AMQP_URL=amqp://nobody.invalid spec/support/suite %s >%s/output 2>&1")
     :format(table.concat(files, " "), place))
