@@ -115,9 +115,8 @@ describe("the file of --url-file, when the password changes", function()
   -- A user whose URL stands in a file. `fill` replaces its text, `rotate` changes the password and then the file, and
   -- `close` ends the user's connections.
   local function user()
-    local self = { name = client.unique "user", path = command.place() .. "/url" }
-    self.url = broker.suite:add_user(self.name, ".*", ".*", ".*")
-    stage.undo(function() broker.suite:delete_user(self.name) end)
+    local self = { path = command.place() .. "/url" }
+    self.url, self.name = stage.user(".*", ".*", ".*")
     function self.fill(text)
       process.write(self.path .. ".new", text)
       assert(os.rename(self.path .. ".new", self.path))

@@ -479,9 +479,7 @@ while True: print(one.recv(4096).decode(), flush=True)
     end)
 
     operated_it("nothing that a terminal obeys: texts of the broker are cleaned", function()
-      local user = client.unique "user"
-      local url = broker.suite:add_user(user, ".*", ".*", ".*")
-      stage.undo(function() broker.suite:delete_user(user) end)
+      local url, user = stage.user(".*", ".*", ".*")
       local one = holder("--url", url, gate.name())
       broker.suite:close_connections_of(user, "\27[2Jgone\194\155")
       assert.same({ "exit", 76 }, { one:wait() })

@@ -25,13 +25,6 @@ local function url_with(user, vhost)
   return scheme .. (user or old_user) .. "@" .. place .. "/" .. (vhost or "")
 end
 
--- The URL of a new user with these permissions, and its name.
-local function new_user(...)
-  local user = client.unique "user"
-  stage.undo(function() broker.suite:delete_user(user) end)
-  return broker.suite:add_user(user, ...), user
-end
-
 stage.tidy()
 
 describe("connect", function()
@@ -100,7 +93,7 @@ describe("connect", function()
   end)
 
   operated_it("says that the user has no access to the virtual host", function()
-    stage.fails("vhost", amqplocks.connect((new_user())))
+    stage.fails("vhost", amqplocks.connect((stage.user())))
   end)
 
   operated_it("names its connections for the operator", function()
@@ -240,7 +233,7 @@ describe("a user without the permission to", function()
   for what, permissions in pairs{ configure = { "", ".*", ".*" }, read = { ".*", ".*", "" } } do
     operated_it(what .. " is refused, leaves nothing standing, and goes on when it is permitted", function()
       local name = stage.semaphore(1)
-      local address, user = new_user(unpack(permissions))
+      local address, user = stage.user(unpack(permissions))
       local conn = stage.connect(address)
       local sem = conn:semaphore(name)
       assert.matches(name, stage.fails("refused", sem:try_acquire()), 1, true)
@@ -257,7 +250,7 @@ describe("a user without the permission to", function()
 
   operated_it("write asks without writing, unless it was told to write", function()
     local name = stage.semaphore(2)
-    local conn = stage.connect((new_user(".*", "", ".*")))
+    local conn = stage.connect_as(".*", "", ".*")
     local told, sem = conn:semaphore(name, { probe = "publish" }), conn:semaphore(name)
     for _ = 1, 2 do
       stage.fails("refused", told:try_acquire())
@@ -317,7 +310,7 @@ end)
 describe("a user with a limit of channels", function()
   operated_it("loses the connection, with its locks, with one channel too many, and is told: limit", function()
     for _, has_room in ipairs{ false, true } do -- for the channels of all its connections
-      local address, user = new_user(".*", ".*", ".*")
+      local address, user = stage.user(".*", ".*", ".*")
       broker.suite:tell([[
         ok = rabbit_auth_backend_internal:set_user_limits($1, <<"{\"max-channels\": 8}">>, <<"the operator">>), ok.
       ]], user)

@@ -5,7 +5,6 @@
 -- others publish or take away are in sim/crowd_spec. Waiters here ring only every ten minutes unless stated otherwise,
 -- so one that gets the mutex was served by the broker.
 local broker = require "spec.support.broker"
-local client = require "spec.support.client"
 local line = require "spec.support.line"
 local scene = require "spec.broker.token_scene"
 local stage = require "spec.support.stage"
@@ -92,21 +91,15 @@ end)
 
 describe("a user of fast mutexes", function()
   operated_it("who may not declare, or not read, is refused, and leaves nothing standing", function()
-    local name, label = new_name(), client.unique "user"
+    local name = new_name()
     assert(hold(name):release())
-    stage.undo(function() broker.suite:delete_user(label) end)
-    local url = broker.suite:add_user(label, ".*", ".*", "")
-    fails("refused", mutex_of(name, stage.connect(url)):try_acquire())
-    broker.suite:delete_user(label)
-    url = broker.suite:add_user(label, "", ".*", ".*")
-    fails("refused", mutex_of(name, stage.connect(url)):acquire{ timeout = SECONDS })
+    fails("refused", mutex_of(name, (stage.connect_as(".*", ".*", ""))):try_acquire())
+    fails("refused", mutex_of(name, (stage.connect_as("", ".*", ".*"))):acquire{ timeout = SECONDS })
     until_at(name, 1, 0)
   end)
 
   operated_it("who may not publish acquires one that has a token, and is refused where there is none", function()
-    local name, label = new_name(), client.unique "user"
-    stage.undo(function() broker.suite:delete_user(label) end)
-    local conn = stage.connect(broker.suite:add_user(label, ".*", "", ".*"))
+    local name, conn = new_name(), (stage.connect_as(".*", "", ".*"))
     assert(hold(name):release())
     until_at(name, 1, 0)
     assert.is_true(hold(name, nil, conn):release())

@@ -175,10 +175,7 @@ describe("the fencing token of a lock", function ()
 
   for which, case in pairs{ ["write to"] = { "^(?!.*fence)", ".*" }, read = { ".*", "^(?!.*fence)", "refused" } } do
     operated_it("without permission to " .. which .. " the fence: " .. (case[3] or "is had, made as well"), function ()
-      local name, user = named "mutex", client.unique "user"
-      local url = broker.suite:add_user(user, ".*", case[1], case[2])
-      stage.undo(function () broker.suite:delete_user(user) end)
-      local conn = stage.connect(url)
+      local name, conn = named "mutex", (stage.connect_as(".*", case[1], case[2]))
       if case[3] then fails("mutex", name, case[3], conn) else assert(take("mutex", name, conn)) end
     end)
   end
@@ -266,9 +263,7 @@ describe("a fence", function ()
 
   operated_it("that an administrator has made is drawn from without permission to make it", function ()
     local name, fence = named "slot"
-    local user = client.unique "user"
-    local url = broker.suite:add_user(user, "^(?!.*fence)", "^(?!.*fence)", ".*")
-    stage.undo(function () broker.suite:delete_user(user) end)
+    local url = stage.user("^(?!.*fence)", "^(?!.*fence)", ".*")
     fails("slot", name, "refused", stage.connect(url))
     assert.is_false(client.shared():exists(fence))
     local conn = stage.connect()

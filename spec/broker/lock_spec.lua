@@ -181,9 +181,8 @@ end)
 
 describe("a lock whose user may no longer do what it needs", function()
   local function revoked()
-    local user = client.unique("user")
-    local lock, name, _, sem = locked(1, broker.suite:add_user(user, ".*", ".*", ".*"), { timeout = 5 })
-    stage.undo(function() broker.suite:delete_user(user) end)
+    local url, user = stage.user(".*", ".*", ".*")
+    local lock, name, _, sem = locked(1, url, { timeout = 5 })
     broker.suite:permit(user, "", "", "", stage.holder(name, 1))
     return lock, name, sem, user
   end

@@ -4,7 +4,6 @@
 -- The mutex: held by one process, as other clients see it, and gone after the release. Unless stated otherwise, waiters
 -- here recheck only every ten minutes, so a waiter that gets the mutex was woken.
 local broker = require "spec.support.broker"
-local client = require "spec.support.client"
 local gate = require "spec.support.gate"
 local line = require "spec.support.line"
 local stage = require "spec.support.stage"
@@ -107,10 +106,9 @@ for kind, queue_of in pairs{ mutex = "mutex", read = "write", write = "write" } 
 end
 
 operated_it("a user who may not touch the bell waits by looking", function()
-  local name, user = gate.name(), client.unique "user"
-  stage.undo(function() broker.suite:delete_user(user) end)
+  local name = gate.name()
   local permitted = "^" .. queue(name) .. "$"
-  local conn = stage.connect(broker.suite:add_user(user, permitted, "^amq\\.default$", permitted), { timeout = 5 })
+  local conn = stage.connect_as(permitted, "^amq\\.default$", permitted, { timeout = 5 })
   local lock = hold(name)
   stage.fails("timeout", conn:mutex(name):acquire{ timeout = 0.3, poll = 0.1 })
   assert(lock:release())

@@ -58,9 +58,8 @@ end)
 
 operated_it("a function of each request's own that changes the user, and the order of its list, leads to one "
   .. "connection of the worker's", function()
-  local name, label, user = stage.semaphore(1), client.unique("rotating"), client.unique("rotating")
-  stage.undo(function() broker.suite:delete_user(user) end)
-  broker.suite:add_user(user, ".*", ".*", ".*")
+  local name, label = stage.semaphore(1), client.unique("rotating")
+  local _, user = stage.user(".*", ".*", ".*")
   local server = start { ["= /ask"] = [[
     local round, dead = tonumber(var.arg_round), $dead
     local credentials = round % 2 == 0 and "//guest:guest@" or "//" .. var.arg_user .. ":password@"
@@ -74,9 +73,7 @@ operated_it("a function of each request's own that changes the user, and the ord
 end)
 
 operated_it("requests with another URL, or other settings, have another connection of the worker's", function()
-  local name, label, user = stage.semaphore(1), client.unique("apart"), client.unique("apart")
-  stage.undo(function() broker.suite:delete_user(user) end)
-  local other = broker.suite:add_user(user, ".*", ".*", ".*")
+  local name, label, other = stage.semaphore(1), client.unique("apart"), (stage.user(".*", ".*", ".*"))
   local server = start { ["= /apart"] = ([[
     try(var.arg_other and %q or $url, { name = var.arg_label, heartbeat = tonumber(var.arg_heartbeat) })
   ]]):format(other) }
@@ -87,9 +84,8 @@ operated_it("requests with another URL, or other settings, have another connecti
 end)
 
 operated_it("a function tells a password that changes", function()
-  local name, user = stage.semaphore(1), client.unique("rotating")
-  stage.undo(function() broker.suite:delete_user(user) end)
-  broker.suite:add_user(user, ".*", ".*", ".*")
+  local name = stage.semaphore(1)
+  local _, user = stage.user(".*", ".*", ".*")
   local server = start {
     ["= /set"] = "gates:set('password', var.arg_password) ngx.say('set')",
     ["= /ask"] = [[

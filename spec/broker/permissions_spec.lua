@@ -13,21 +13,13 @@ local operated_describe = broker.operated_it(describe, pending)
 
 stage.tidy()
 
--- A connection as a new user, or that of a client without this library.
-local function connect_as(configure, write, read, options, is_raw)
-  local user = client.unique "user"
-  local url = broker.suite:add_user(user, configure, write, read)
-  stage.undo(function() broker.suite:delete_user(user) end)
-  return is_raw and stage.client(url) or stage.connect(url, options)
-end
-
 operated_describe("the guide's permissions", function()
   local name, notes
 
   local options = { log = function(_, note) table.insert(notes, note) end }
 
   local function user(configure, read)
-    return connect_as(configure, "^amq\\.default$", read, options)
+    return (stage.connect_as(configure, "^amq\\.default$", read, options))
   end
 
   local function administrator()
@@ -79,8 +71,8 @@ operated_describe("the guide's permissions to ask for a lock back", function()
   it("are enough", function()
     local name = gate.name()
     local configure = ("^%s-(scratch-[0-9a-f]+|(mutex|writer)-bolt)$"):format(name)
-    local conn, own = connect_as(configure, "^amq\\.(default|direct)$", "^$"), stage.connect()
-    local lockable, mute = own:rwlock(name), connect_as(configure, "^$", "^$")
+    local conn, own = stage.connect_as(configure, "^amq\\.(default|direct)$", "^$"), stage.connect()
+    local lockable, mute = own:rwlock(name), stage.connect_as(configure, "^$", "^$")
     for method, case in pairs {
       acquire = { own:mutex(name), "mutex", "revoke" },
       read = { lockable, "rwlock", "revoke_readers" }, write = { lockable, "rwlock", "revoke_writer" },
@@ -103,9 +95,9 @@ end)
 operated_describe("a user who may only read one lock", function()
   it("keeps the writers of another one out, in the same virtual host, and not in another", function()
     local theirs, others = client.unique "catalogue", client.unique "ledger"
-    local reads = connect_as(("^%s-(reader-[0-9a-f]+|writer(-bolt)?|rwbell)$"):format(theirs),
+    local reads = stage.client((stage.user(("^%s-(reader-[0-9a-f]+|writer(-bolt)?|rwbell)$"):format(theirs),
       ("^(amq\\.default|%s-reader-[0-9a-f]+)$"):format(theirs),
-      ("^(amq\\.direct|%s-(reader-[0-9a-f]+|rwbell))$"):format(theirs), nil, true)
+      ("^(amq\\.direct|%s-(reader-[0-9a-f]+|rwbell))$"):format(theirs))))
     local rwlock = stage.connect():rwlock(others)
     assert(rwlock:try_write()):release()
     local channel, queue = reads:channel(), theirs .. "-reader-0123456789abcdef"

@@ -142,10 +142,7 @@ operated_describe("the guide's table of permissions", function()
   end)
 
   local function connect_as(permissions, log)
-    local user = client.unique "guide"
-    stage.undo(function() broker.suite:delete_user(user) end)
-    return stage.connect(broker.suite:add_user(user, permissions[1], permissions[2], permissions[3]),
-      { log = log })
+    return (stage.connect_as(permissions[1], permissions[2], permissions[3], { log = log }))
   end
 
   -- All of it is enough for `use`, which gives nil and a message where it is not; none of these is too much.

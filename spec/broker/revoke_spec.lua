@@ -149,10 +149,8 @@ describe("an administrator", function()
   end)
 
   operated_it("without the permission to publish is refused, asks nobody, and may when it is permitted", function()
-    local user = client.unique "user"
-    local theirs = stage.connect(broker.suite:add_user(user, ".*", "", ".*")):admin(name)
-    stage.undo(function() broker.suite:delete_user(user) end)
-    local lock = stage.take(conn:semaphore(name))
+    local other, user = stage.connect_as(".*", "", ".*")
+    local theirs, lock = other:admin(name), stage.take(conn:semaphore(name))
     assert.matches(name, stage.fails("refused", theirs:revoke(1)), 1, true)
     stage.fails("refused", theirs:revoke(1, { wait = 60 }))
     assert.equal(3, theirs:slots()) -- asked by other means

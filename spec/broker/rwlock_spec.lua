@@ -227,11 +227,7 @@ operated_it("a memory alarm leaves those inside alone, lets readers in, and fail
 end)
 
 describe("a user who may not", function()
-  local function user(...)
-    local label = client.unique "user"
-    stage.undo(function() broker.suite:delete_user(label) end)
-    return stage.connect(broker.suite:add_user(label, ...), { timeout = 5 })
-  end
+  local SOON = { timeout = 5 }
 
   local function refused(conn, kind, name, part)
     local gated = gate.new(conn, kind, name)
@@ -246,7 +242,7 @@ describe("a user who may not", function()
   operated_it("publish to amq.direct cannot write; nothing is left, and semaphores are asked for as before", function()
     local name, slots = gate.name(), stage.semaphore(1)
     local occupant = stage.occupy(slots, 1)
-    local conn = user(".*", "^(amq\\.default|" .. name .. "-.*)$", ".*")
+    local conn = stage.connect_as(".*", "^(amq\\.default|" .. name .. "-.*)$", ".*", SOON)
     refused(conn, "write", name, "amq.direct")
     stage.fails("busy", conn:semaphore(slots):try_acquire())
     occupant:await_looks(1)
@@ -255,7 +251,7 @@ describe("a user who may not", function()
 
   operated_it("read from amq.direct cannot read, nor read on, but keeps what it has; nothing is left", function()
     local name = gate.name()
-    local conn = user(".*", ".*", "^" .. name .. "-.*$")
+    local conn = stage.connect_as(".*", ".*", "^" .. name .. "-.*$", SOON)
     refused(conn, "read", name, "amq.direct")
     local lock = write(name, nil, conn)
     stage.fails("refused", lock:downgrade())
@@ -267,9 +263,9 @@ describe("a user who may not", function()
 
   operated_it("do more than is needed reads, writes and reads on, also in line", function()
     local name = gate.name()
-    local conn = user("^" .. name .. "-(writer|rwbell|(reader|scratch)-[0-9a-f]+)$",
+    local conn = stage.connect_as("^" .. name .. "-(writer|rwbell|(reader|scratch)-[0-9a-f]+)$",
       "^(amq\\.default|amq\\.direct|" .. name .. "-reader-[0-9a-f]+)$",
-      "^(amq\\.direct|" .. name .. "-(writer|rwbell|reader-[0-9a-f]+))$")
+      "^(amq\\.direct|" .. name .. "-(writer|rwbell|reader-[0-9a-f]+))$", SOON)
     local lock = write(name)
     stage.fails("timeout", gate.new(conn, "write", name):acquire{ timeout = 0.3 })
     assert(lock:release())

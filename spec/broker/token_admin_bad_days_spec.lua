@@ -4,7 +4,6 @@
 -- Administering a token semaphore when the broker refuses, or an operator intervenes. The rules: there are never more
 -- permits than marks, and all collected permits go back. (In sim/crowd_spec administrators are killed.)
 local broker = require "spec.support.broker"
-local client = require "spec.support.client"
 local scene = require "spec.broker.token_scene"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
@@ -94,12 +93,7 @@ describe("administering permits", function ()
   end)
 
   -- Tells what a user may do: configure, write, read.
-  local function as_user(configure, write, read)
-    local user = client.unique "user"
-    local url = broker.suite:add_user(user, configure, write, read)
-    stage.undo(function () broker.suite:delete_user(user) end)
-    return stage.connect(url):token_semaphore(name)
-  end
+  local function as_user(...) return stage.connect_as(...):token_semaphore(name) end
 
   operated_it("without a permission is refused, and leaves nothing", function ()
     local theirs = as_user("", ".*", ".*")

@@ -312,15 +312,9 @@ describe("a permit", function()
 end)
 
 describe("a user of permits", function()
-  local function connect_as(configure, write, read, options)
-    local label = client.unique "user"
-    stage.undo(function() broker.suite:delete_user(label) end)
-    return stage.connect(broker.suite:add_user(label, configure, write, read), options)
-  end
-
   operated_it("who may not read is refused, and leaves nothing standing", function()
     local name = semaphore(1)
-    local sem = connect_as(".*", ".*", "", { timeout = 5 }):token_semaphore(name)
+    local sem = stage.connect_as(".*", ".*", "", { timeout = 5 }):token_semaphore(name)
     assert.matches(scene.permits(name), fails("refused", sem:try_acquire()), 1, true)
     fails("refused", sem:acquire{ timeout = SECONDS })
     until_at(name, 1, 0)
@@ -328,7 +322,7 @@ describe("a user of permits", function()
 
   operated_it("who may only read takes them all the same", function()
     local name = semaphore(1)
-    local lock = hold(name, nil, connect_as("", "", "^" .. scene.permits(name):gsub("%.", "\\.") .. "$"))
+    local lock = hold(name, nil, (stage.connect_as("", "", "^" .. scene.permits(name):gsub("%.", "\\.") .. "$")))
     assert.is_true(lock:verify())
     fails("busy", stage.connect():token_semaphore(name):try_acquire())
     assert.is_true(lock:release())

@@ -5,7 +5,6 @@
 -- nodes_spec have the details; here are real brokers. All event loops share the code; the test double stands for them.
 local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
-local client = require "spec.support.client"
 local loops = require "spec.support.loops"
 local process = require "spec.support.process"
 local proxy = require "spec.support.proxy"
@@ -263,9 +262,7 @@ for which, driver in pairs(drivers) do
   end)
 
   driver.operated_it("a password that changes is no matter where a function tells it, by " .. which, function()
-    local user = client.unique "rotating"
-    stage.undo(function() broker.suite:delete_user(user) end)
-    broker.suite:add_user(user, ".*", ".*", ".*")
+    local _, user = stage.user(".*", ".*", ".*")
     local between, password = proxy.start(), "password"
     local function url() return (between.url:gsub("//.-@", "//" .. user .. ":" .. password .. "@")) end
     local conn = assert(amqplocks.connect(url, { driver = driver.option }))

@@ -224,6 +224,19 @@ function stage.is_since(before, time) return before <= time and time <= socket.g
 --- Runs fn at the end of the test, also if the test fails; the last one first.
 function stage.undo(fn) table.insert(undone, fn) end
 
+--- A user with these permissions, or none, until the end of the test. Returns its URL and its name. Needs an operator.
+function stage.user(...)
+  local user = client.unique "user"
+  stage.undo(function() broker.suite:delete_user(user) end)
+  return broker.suite:add_user(user, ...), user
+end
+
+--- A connection of the library as such a user. Returns it and the user's name.
+function stage.connect_as(configure, write, read, options)
+  local url, user = stage.user(configure, write, read)
+  return stage.connect(url, options), user
+end
+
 --- Waits until there are so many connections of this name at the broker. Needs an operator.
 function stage.until_connected(name, number)
   local ask = [[
