@@ -9,7 +9,6 @@ local scene = require "spec.broker.admin_scene"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
-local unpack = table.unpack or unpack
 local slot, holder, names, failed = scene.slot, scene.holder, scene.names, stage.fails
 
 -- The foreign client: foreign("declare", "q", "durable") gives its answer.
@@ -122,7 +121,7 @@ describe("beside a foreign client", function ()
     assert.equal("present", their("publish", holder(2)))
     for _, command in ipairs{ { "declare", holder(2), "passive" }, { "declare", holder(2), "exclusive" },
       { "declare", holder(2) }, { "delete", holder(2) } } do
-      assert.equal("405", their(unpack(command)):sub(1, 3))
+      assert.equal("405", their((table.unpack or unpack)(command)):sub(1, 3))
     end
     for _ = 1, 50 do assert.equal("present", their("publish", holder(2))) end
     assert.is_true(lock:held())

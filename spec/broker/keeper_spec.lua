@@ -119,8 +119,7 @@ describe("the keeper", function()
       assert.equal(1, new_since(before))
       if closes then conn:close() end
       conn = nil -- luacheck: ignore 311
-      collectgarbage()
-      collectgarbage()
+      for _ = 1, 2 do collectgarbage() end
       until_true(function() return new_since(before) == 0 end)
     end
   end)

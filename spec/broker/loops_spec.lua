@@ -380,8 +380,7 @@ loops.cqueues.it(it, pending)("in cqueues a coroutine that is left while it wait
   end)
   controller = nil -- luacheck: ignore
   loop.sleep(0.01) -- until then cqueues itself knows whom we had waited for
-  collectgarbage()
-  collectgarbage()
+  for _ = 1, 2 do collectgarbage() end
   occupant:release()
   assert(conn:semaphore(name):acquire{ timeout = 60, poll = 600 }):release()
   loop.until_true(function() return stage.free(name, 1) end)

@@ -146,8 +146,7 @@ describe(has_rock and "Prometheus" or "Prometheus (make metrics-rock)", function
     local waiter = server:begin(path_of "/once")
     scraper:await(('amqplocks_waiting{name="%s"}'):format(name), ends_with(1))
     scraper:await(('amqplocks_held{kind="slot",name="%s"}'):format(name), ends_with(1))
-    scene.open(server, gate)
-    assert.equal("200 held\n", scene.answer(holder))
+    assert.equal("200 held\n", scene.open(server, gate, holder))
     assert.equal("200 1\n", scene.answer(waiter))
     for query, number in pairs{
       ['amqplocks_acquire_seconds_count{name="%s",result="acquired"}'] = 4,
@@ -166,8 +165,7 @@ describe(has_rock and "Prometheus" or "Prometheus (make metrics-rock)", function
     local before = scraper:query 'sum(amqplocks_opened_total{link="holder"})'[""]
     local request, gate, worker = inside()
     broker.suite:close_connection(worker .. " holder")
-    scene.open(server, gate)
-    assert.equal("200 lost\n", scene.answer(request))
+    assert.equal("200 lost\n", scene.open(server, gate, request))
     by_each_worker(server, function() assert.equal("1", get "/once") end)
     scraper:await('sum(amqplocks_opened_total{link="holder"})', ends_with(before + 1))
     scraper:await('sum(amqplocks_connection_up{link="holder"})', ends_with(2))
@@ -180,8 +178,7 @@ describe(has_rock and "Prometheus" or "Prometheus (make metrics-rock)", function
     local request, gate, worker = inside "/careless"
     broker.suite:close_connection(worker .. " holder")
     stage.until_free(name, 1)
-    scene.open(server, gate)
-    assert.equal("200 over\n", scene.answer(request))
+    assert.equal("200 over\n", scene.open(server, gate, request))
     scraper:await(('amqplocks_lost_total{name="%s"}'):format(name), ends_with(2))
   end)
 

@@ -7,8 +7,7 @@
 --     scene.tidy()
 --     local server = scene.start{ workers = 2 }
 --     local request, gate = scene.inside(server, "/hold", name, 1)   -- holds slot 1
---     scene.open(server, gate)                                       -- and goes on
---     assert.equal("200 1 true\n", scene.answer(request))
+--     assert.equal("200 1 true\n", scene.open(server, gate, request)) -- and goes on
 --     scene.assert_all_there(name, 1)
 local assert = require "luassert"
 local nginx = require "spec.support.nginx"
@@ -94,9 +93,6 @@ function scene.gate()
   return "gate" .. gates
 end
 
---- Opens a gate.
-function scene.open(server, gate) assert.equal(200, (server:get("/open?gate=" .. gate))) end
-
 --- Begins a request that takes a slot and waits at a gate, and waits until it is inside.
 function scene.inside(server, path, name, slot)
   local gate = scene.gate()
@@ -113,6 +109,12 @@ function scene.body(server, path) return (select(2, server:get(path)):gsub("\n$"
 function scene.answer(request, seconds)
   local status, body = request:finish(seconds)
   return ("%s %s"):format(status, body)
+end
+
+--- Opens a gate. Returns the answer to the request that waits there, if one is given.
+function scene.open(server, gate, request)
+  assert.equal(200, (server:get("/open?gate=" .. gate)))
+  return request and scene.answer(request)
 end
 
 --- No slot is lost, and none is there twice: an outsider can take each once.

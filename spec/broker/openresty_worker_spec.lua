@@ -12,8 +12,6 @@ local socket = require "socket"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
-local unpack = table.unpack or unpack -- luacheck: ignore
-
 local operated_it = broker.operated_it(it, pending)
 
 scene.tidy()
@@ -52,8 +50,7 @@ it("a connection, its objects and locks are worth nothing in another request or 
   until_true(function() return body(server, "/seen?gate=kept") == "true" end)
   assert.equal(closed, body(server, "/use"))
   assert.is_true(stage.held(name, 1))
-  scene.open(server, "go")
-  assert.equal("200 true true\n", scene.answer(request))
+  assert.equal("200 true true\n", scene.open(server, "go", request))
   assert.equal(closed, body(server, "/use")) -- and when it is over
   assert.equal("true", body(server, "/close"))
   assert.equal(closed, body(server, "/sub?name=" .. name))
@@ -85,8 +82,7 @@ it("every kind of lock is administered, and free at a request's end", function()
     fast, quorum))
   until_true(function() return body(server, "/seen?gate=kept") == "true" end)
   for _, lockable in ipairs(others()) do stage.fails("busy", lockable:try_acquire()) end
-  scene.open(server, "go")
-  assert.equal("200 over\n", scene.answer(request))
+  assert.equal("200 over\n", scene.open(server, "go", request))
   for _, lockable in ipairs(others()) do assert.is_true(stage.take(lockable, { timeout = 60 }):release()) end
 end)
 
@@ -157,8 +153,7 @@ it("several locks are free when a light thread is killed in release, or in close
     until_true(function()
       return not gate.held("mutex", mutex) and not gate.held("write", mutex) and stage.free(name, 1)
     end)
-    scene.open(server, "go")
-    assert.equal("200 true false\n", scene.answer(request))
+    assert.equal("200 true false\n", scene.open(server, "go", request))
   end
 end)
 
@@ -177,8 +172,7 @@ it("a request enters its reentrant mutex again, and another request does not", f
   until_true(function() return body(server, "/seen?gate=inside") == "true", server:errors() end)
   assert.equal(503, (server:get("/reentrant?timeout=0.2&mutex=" .. mutex)))
   assert.is_true(gate.held("mutex", mutex))
-  scene.open(server, "go")
-  assert.equal("200 true true\n", scene.answer(request))
+  assert.equal("200 true true\n", scene.open(server, "go", request))
   gate.until_free("mutex", mutex)
 end)
 
@@ -196,8 +190,7 @@ it("closing a connection ends what other light threads wait for, and its objects
   local occupant = stage.occupy(name, 1)
   local request = server:begin("/close?name=" .. name)
   occupant:await_looks(1)
-  scene.open(server, "go")
-  assert.equal("200 closed closed not_held closed closed true\n", scene.answer(request))
+  assert.equal("200 closed closed not_held closed closed true\n", scene.open(server, "go", request))
   occupant:release()
   scene.assert_all_there(name, 1)
 end)
@@ -302,8 +295,7 @@ it("a worker without room for timers works as soon as it has some", function()
   local request = server:begin("/release?gate=end&name=" .. name)
   until_true(function() return server:errors():find("lua_max_running_timers are not enough", 1, true) end)
   scene.open(server, "go")
-  scene.open(server, "end")
-  assert.equal("200 1 true not_held\n", scene.answer(request))
+  assert.equal("200 1 true not_held\n", scene.open(server, "end", request))
   assert.equal("1", body(server, "/try?name=" .. name)) -- and lets go of what a request leaves
   scene.assert_all_there(name, 1)
 end)
@@ -344,8 +336,7 @@ operated_it("a light thread that is killed while it is told of a loss leaves the
   until_true(function() return body(server, "/seen?gate=in") == "true" end)
   broker.suite:close_connection(label .. " holder")
   stage.until_free(name, 1)
-  scene.open(server, "lost")
-  assert.equal("200 1 2 true\n", scene.answer(request))
+  assert.equal("200 1 2 true\n", scene.open(server, "lost", request))
 end)
 
 it("nothing can be had where nginx lets nobody wait", function()
@@ -400,8 +391,7 @@ it("lua_code_cache off costs connections, and nothing else; nor does the name of
   end
   local request, its = scene.inside(server, "/hold", name, 1)
   assert.equal("busy", body(server, "/try?name=" .. name))
-  scene.open(server, its)
-  assert.equal("200 1 true\n", scene.answer(request))
+  assert.equal("200 1 true\n", scene.open(server, its, request))
   scene.assert_all_there(name, 1)
 end)
 
@@ -466,5 +456,5 @@ it("nobody waits longer for a connection than he has time himself, and a broker 
       ngx.say(code, " ", message)]] } }
     assert.matches("^timeout ", body(server, "/try_port?timeout=600&within=0.1&at=127.0.0.1:" .. port))
     assert.matches("^unreachable .*refused", body(server, "/try_port?timeout=60&at=localhost:1"))
-    for _, one in ipairs{ deaf, unpack(callers) } do one:close() end
+    for _, one in ipairs{ deaf, (table.unpack or unpack)(callers) } do one:close() end
   end)

@@ -106,14 +106,12 @@ for what, kind in pairs{
       for _ = 1, 5 do fails("timeout", one:acquire{ timeout = 0.005 }) end
       assert.is_false(pcall(one.acquire, one, { on_wait = function() error "enough" end }))
       one._core:acquire{ timeout = 30 }
-      collectgarbage()
-      collectgarbage()
+      for _ = 1, 2 do collectgarbage() end
       at(0, 1)
       assert(lock:release())
       at(1, 0)
       assert(one:try_acquire())
-      collectgarbage()
-      collectgarbage()
+      for _ = 1, 2 do collectgarbage() end
       at(1, 0)
     end)
 

@@ -285,8 +285,7 @@ return function(it, driver, run)
     local owner = proxy and proxy(true) or setmetatable({}, { __gc = finalizer })
     if proxy then getmetatable(owner).__gc = finalizer end
     owner = nil -- luacheck: ignore
-    collectgarbage()
-    collectgarbage()
+    for _ = 1, 2 do collectgarbage() end
     waiter()
   end)
 
@@ -337,8 +336,7 @@ return function(it, driver, run)
       assert(mine)
     end)
     local function left()
-      collectgarbage()
-      collectgarbage()
+      for _ = 1, 2 do collectgarbage() end
       local first = next(seen)
       return first and (next(seen, first) and "both" or seen[first])
     end

@@ -11,7 +11,6 @@ local pcall = require "amqplocks.compat.pcall".pcall
 local socket = require "socket"
 
 local pack = table.pack or function(...) return { n = select("#", ...), ... } end
-local unpack = table.unpack or unpack
 
 local SECONDS = 120
 
@@ -35,7 +34,7 @@ local function complete(loop)
     if not ended then loop.clear() end
     if results[1] and not ended then error("the loop does not end", 0) end
     if not results[1] then error(results[2], 0) end
-    return unpack(results, 2, results.n)
+    return (table.unpack or unpack)(results, 2, results.n)
   end
 
   function loop.sleep(seconds)
@@ -112,8 +111,7 @@ add("cqueues", "cqueues", function(cqueues)
 
   function loop.clear()
     controller = nil
-    collectgarbage()
-    collectgarbage()
+    for _ = 1, 2 do collectgarbage() end
   end
 
   return loop

@@ -121,6 +121,11 @@ function Link:down(why)
   self.peer:tick()
 end
 
+--- The broker ends the connection, with a reason.
+function Link:ends(code, text)
+  self:send{ channel = 0, method = "connection.close", reply_code = code, reply_text = text }
+end
+
 function Link:state() return (self.peer.session:state(self.role)) end
 function Link:wanted() return select(2, self.peer.session:state(self.role)) end
 
@@ -140,9 +145,10 @@ function Link.start(fields)
 end
 
 --- Connected, up to connection.tune and without it. `version` is the broker's, if not the usual one; false: the broker
--- sends no version. Returns start-ok.
-function Link:greeted(version)
+-- sends no version. `cluster`: the name of its cluster. Returns start-ok.
+function Link:greeted(version, cluster)
   local start = self.start()
+  start.server_properties.cluster_name = cluster
   if version ~= nil then start.server_properties.version = version or nil end
   local major, minor = tostring(start.server_properties.version):match "^(%d+)%.(%d+)"
   self.needs_bolts = major ~= nil and tonumber(major) * 100 + tonumber(minor) < 403
@@ -155,7 +161,7 @@ end
 --- Connected, up to connection.open-ok and without it. Returns tune-ok, open.
 function Link:tuned(limits)
   limits = limits or {}
-  self:greeted(limits.version)
+  self:greeted(limits.version, limits.cluster)
   self:send{ channel = 0, method = "connection.tune", channel_max = limits.channel_max or 2047,
     frame_max = limits.frame_max or 131072, heartbeat = 60 }
   return self:expect("connection.tune-ok"), self:expect("connection.open")
@@ -523,11 +529,16 @@ function Peer:fails_after(seconds, op, code, ...)
   return self:failed(op, code, ...)
 end
 
---- Acquires a slot of `semaphore`, which has one slot, and that is free. Returns lock, claim.
-function Peer:acquire(semaphore, options)
-  local op = self:semaphore(semaphore, options):acquire(0)
+--- Begins to acquire a slot of `semaphore`, which has one slot, and that is free. Returns the operation, its claim.
+function Peer:claiming(semaphore, options, timeout)
+  local op = self:semaphore(semaphore, options):acquire(timeout or 0)
   self.prober:look{ semaphore .. "-1-A" }
-  local claim = self.holder:claim(semaphore .. "-1-B", semaphore .. "-1-A")
+  return op, self.holder:claim(semaphore .. "-1-B", semaphore .. "-1-A")
+end
+
+--- Acquires it. Returns lock, claim.
+function Peer:acquire(semaphore, options)
+  local op, claim = self:claiming(semaphore, options)
   self.holder:grant(claim)
   return self:result(op), claim
 end

@@ -41,8 +41,7 @@ end
 --- Checks that the library has freed all its blocks. rabbitmq-c itself leaks a block when a second allocation fails
 -- after a first one (0.11: a connection's buffer): one block for each failure. A leak of the library would be many.
 function shortage.look_for_leaks(failed, n)
-  collectgarbage()
-  collectgarbage()
+  for _ = 1, 2 do collectgarbage() end
   local ours, theirs = shortage.c.left(OURS), shortage.c.left(THEIRS)
   shortage.c.forget()
   assert.equal(0, ours, ("left over at allocation %d"):format(n))

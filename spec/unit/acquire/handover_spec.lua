@@ -16,9 +16,7 @@ local DOOR = "db-writer"
 local kinds = {}
 
 kinds["a slot"] = function (peer, timeout)
-  local op = peer:semaphore("images"):acquire(timeout or 0)
-  peer.prober:look{ "images-1-A" }
-  local claim = peer.holder:claim("images-1-B", "images-1-A")
+  local op, claim = peer:claiming("images", nil, timeout)
   return op, function () peer.holder:grant(claim) end, claim
 end
 

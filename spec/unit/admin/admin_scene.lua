@@ -4,8 +4,6 @@
 --- The actions of an administrator of the semaphore "images", step by step, and the peer's answers: for admin*_spec.
 local assert = require "luassert"
 
-local unpack = table.unpack or unpack
-
 local scene = {}
 
 -- The names of A queues, of the slots given.
@@ -18,7 +16,7 @@ end
 function scene.row(from, to)
   local list = {}
   for slot = from, to do table.insert(list, slot) end
-  return scene.slots(unpack(list))
+  return scene.slots((table.unpack or unpack)(list))
 end
 
 -- Answers the survey, window after window; `exists` is what answer() takes. Returns the names that were asked for.

@@ -54,9 +54,7 @@ describe("a holder", function ()
   end)
 
   it("hears it in the moment it has been counted as holding, before any answer to its claim", function ()
-    local op = peer:semaphore("images"):acquire(0)
-    peer.prober:look{ "images-1-A" }
-    local claim = peer.holder:claim("images-1-B", "images-1-A")
+    local op, claim = peer:claiming "images"
     peer.holder:send(revoke(claim))
     peer.holder:grant(claim)
     assert.is_true(peer:result(op):revoked())

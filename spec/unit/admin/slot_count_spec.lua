@@ -5,8 +5,6 @@ local Peer = require "spec.support.peer"
 local deciders = require "spec.support.deciders"
 local scene = require "spec.unit.admin.admin_scene"
 
-local unpack = table.unpack or unpack
-
 teardown(deciders.remove)
 
 local slots = scene.slots
@@ -47,7 +45,7 @@ describe("a survey", function ()
   it("shows what is held, gaps and strays", function ()
     local op = peer.session:administer("status", "images", {})
     local names = scene.survey(peer, { "images-1-A", "images-1-B", "images-2-A", "images-4-B", "images-5-A" })
-    assert.same({ "images-1-A", "images-1-B", "images-2-A", "images-2-B" }, { unpack(names, 1, 4) })
+    assert.same({ "images-1-A", "images-1-B", "images-2-A", "images-2-B" }, { (table.unpack or unpack)(names, 1, 4) })
     local function slot(exists, held) return { exists = exists, held = held } end
     assert.same({ slot(true, true), slot(true, false), slot(false, false), slot(false, true), slot(true, false) },
       peer:result(op))

@@ -8,8 +8,6 @@
 local Peer = require "spec.support.peer"
 local scene = require "spec.unit.locks.rwlock_scene"
 
-local unpack = table.unpack or unpack
-
 local DOOR, SLOT = "db-writer", "images-1-B"
 
 -- The broker's words about a queue and its bolt.
@@ -193,7 +191,7 @@ describe("the bolt", function ()
     { "queue.declare", 404, ("NOT_FOUND - home node 'rabbit@other' of durable queue '%s-bolt' in vhost '/' is "
       .. "down or inaccessible"):format(DOOR) },
   } do
-    local method, code, text = unpack(refusal)
+    local method, code, text = (table.unpack or unpack)(refusal)
     it(("that is refused is done without, and people are told: %s, %.30s"):format(method, text), function ()
       local op, denied_claim = begin()
       refuse(denied_claim, text, method, code)

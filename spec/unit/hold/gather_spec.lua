@@ -5,8 +5,6 @@
 -- the queue images-many.
 local Peer = require "spec.support.peer"
 
-local unpack = table.unpack or unpack
-
 local LATE = "its queue was deleted, but not by this client"
 
 describe("a gather", function ()
@@ -98,7 +96,7 @@ describe("a gather", function ()
       peer:pass(what == "time" and 6 or 0)
       peer:failed(op, case[1], case[2], case[3])
       peer.holder:grant(second)
-      deletes(peer, "images-2-B", unpack(case, 4))
+      deletes(peer, "images-2-B", (table.unpack or unpack)(case, 4))
     end
   end)
 

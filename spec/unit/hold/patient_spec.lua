@@ -5,14 +5,6 @@
 
 local scene = require "spec.unit.tokens.permit_scene"
 
-local BROKEN = { 541, "INTERNAL_ERROR" }
-local FORCED = { 320, "CONNECTION_FORCED - Node was put into maintenance mode" }
-
-local function closes(link, why)
-  link:send{ channel = 0, method = "connection.close", reply_code = why[1], reply_text = why[2], class_id = 0,
-    method_id = 0 }
-end
-
 describe("an acquire of a permit of a quorum queue", function ()
   local peer
 
@@ -24,14 +16,14 @@ describe("an acquire of a permit of a quorum queue", function ()
         local op = scene.semaphore(peer, true):acquire(timeout)
         for _ = 1, times do
           scene.consumes(peer)
-          closes(peer.holder, BROKEN)
+          peer.holder:ends(541, "INTERNAL_ERROR")
           assert.is_false(op:done())
           peer:live(5, function () return peer.holder:due() end)
           peer.holder:handshake()
         end
         scene.consumes(peer)
         if times == 1 then return end
-        closes(peer.holder, BROKEN)
+        peer.holder:ends(541, "INTERNAL_ERROR")
         peer:failed(op, "unreachable", "INTERNAL_ERROR")
       end)
   end
@@ -42,7 +34,7 @@ describe("an acquire of a permit of a quorum queue", function ()
       local op = scene.semaphore(peer, true):acquire(10, false, 0, 5, patient)
       scene.consumes(peer)
       if patient then peer.now = peer.now + 11 end
-      closes(peer.holder, FORCED)
+      peer.holder:ends(320, "CONNECTION_FORCED - Node was put into maintenance mode")
       if patient then
         peer:failed(op, "timeout", "within 10 s", "unreachable: ")
       else

@@ -6,8 +6,6 @@
 
 local scene = require "spec.unit.locks.rwlock_scene"
 
-local unpack = table.unpack or unpack
-
 local DOOR = "db-writer"
 
 describe("a reader", function ()
@@ -80,7 +78,7 @@ describe("a reader", function ()
     { 2, nil, 541, "INTERNAL_ERROR", "unreachable" },
   }
   for _, case in ipairs(cases) do
-    local after, method, reply, text, code = unpack(case, 1, 5)
+    local after, method, reply, text, code = (table.unpack or unpack)(case, 1, 5)
     it(("refused its %s with %d: %s, and nothing is left"):format(method or "channel", reply, code), function ()
       local op = rwlock:read(60)
       local claim = steps_in()

@@ -204,8 +204,7 @@ describe("on_lost", function()
 
     it("is called by others again when its coroutine was thrown away and collected", function()
       teller()
-      collectgarbage()
-      collectgarbage()
+      for _ = 1, 2 do collectgarbage() end
       conn:on_lost(tell)
       lose(locks.d)
       assert.equal("lost", select(3, locks.d:release()))

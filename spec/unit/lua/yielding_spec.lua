@@ -231,8 +231,7 @@ describe("the pcall that may be yielded across", function()
       assert(coroutine.resume(thread))
     end
     throw_away()
-    collectgarbage()
-    collectgarbage()
+    for _ = 1, 2 do collectgarbage() end
     assert.is_nil(next(left))
   end)
 

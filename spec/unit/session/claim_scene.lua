@@ -8,11 +8,7 @@ scene.DENIED = "ACCESS_REFUSED - access refused"
 scene.LOCKED = "RESOURCE_LOCKED - cannot obtain exclusive access"
 
 --- An acquire as far as its claim. Returns op, claim.
-function scene.claiming(peer)
-  local op = peer:semaphore("images", { max_attempts = 1 }):acquire(0)
-  peer.prober:look{ "images-1-A" }
-  return op, peer.holder:claim("images-1-B", "images-1-A")
-end
+function scene.claiming(peer) return peer:claiming("images", { max_attempts = 1 }) end
 
 --- What was made before its channel was closed is deleted on another one. Returns that channel.
 function scene.undoes(peer)

@@ -5,8 +5,6 @@
 
 local Peer = require "spec.support.peer"
 
-local unpack = table.unpack or unpack
-
 local ALARM = { channel = 0, method = "connection.blocked", reason = "low on memory" }
 local NO_ALARM = { channel = 0, method = "connection.unblocked" }
 local ABSENT = { 404, "NOT_FOUND - no queue 'q' in vhost '/'" }
@@ -76,7 +74,7 @@ describe("a passive probe", function ()
       assert.equal("images-1-B", names[30])  -- whether it is a lock
       assert.equal(30, #names)
       peer:failed(op, "busy")
-      peer.prober:answer({ unpack(probes, 4) }, { "images-2-A" })  -- late, and not looked at any more
+      peer.prober:answer({ (table.unpack or unpack)(probes, 4) }, { "images-2-A" })  -- late, and not looked at any more
       peer.holder:ignore()
       assert.equal("open", peer.prober:state())
     end)

@@ -6,8 +6,6 @@
 local Peer = require "spec.support.peer"
 local lua53 = require "spec.support.lua53"
 
-local unpack = table.unpack or unpack
-
 -- Looks at the status of "images", which shows every answer: A and B of sixteen slots are asked for.
 local function ask(peer)
   local op = peer.session:administer("status", "images", {})
@@ -58,7 +56,7 @@ describe("a probe", function ()
     table.insert(said, peer.prober.ack(probes[20], true))
     table.insert(said, peer.prober.ack(probes[20], true))
     table.insert(said, peer.prober.ack(probes[32], true))
-    peer.prober:send(unpack(said))
+    peer.prober:send((table.unpack or unpack)(said))
     assert.equal("", seen(peer, op))
     assert.equal("open", peer.prober:state())
   end)

@@ -5,8 +5,6 @@
 
 local Peer = require "spec.support.peer"
 
-local unpack = table.unpack or unpack
-
 describe("a session that is shared", function ()
   local peer
 
@@ -26,7 +24,7 @@ describe("a session that is shared", function ()
         peer.holder:expect("queue.delete", { queue = "images-1-B" })
         table.insert(told, 1, { channel = claim.channel, method = "queue.delete-ok" })
       end
-      peer.holder:send(unpack(told))
+      peer.holder:send((table.unpack or unpack)(told))
       assert.is_false(op:done())
     end
   end)

@@ -110,9 +110,7 @@ end)
 describe("a lock", function ()
   -- Held since 1000 s, when its claim was written; granted half a second later.
   local function held()
-    local op = peer:semaphore("images"):acquire(0)
-    peer.prober:look{ "images-1-A" }
-    local claim = peer.holder:claim("images-1-B", "images-1-A")
+    local op, claim = peer:claiming "images"
     peer:pass(0.5)
     peer.holder:grant(claim)
     return peer:result(op), claim

@@ -15,11 +15,7 @@ describe("channels", function ()
   end
 
   -- An acquire of `semaphore` as far as its claim. `peer:acquire`, in contrast, is a claim granted.
-  local function claim(semaphore)
-    local op = peer:semaphore(semaphore, { max_attempts = 1 }):acquire(0)
-    peer.prober:look{ semaphore .. "-1-A" }
-    return op, peer.holder:claim(semaphore .. "-1-B", semaphore .. "-1-A")
-  end
+  local function claim(semaphore) return peer:claiming(semaphore, { max_attempts = 1 }) end
 
   it("are used again after a release, without being opened again", function ()
     local lock, first = peer:acquire("one")

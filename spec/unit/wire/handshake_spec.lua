@@ -5,10 +5,6 @@ local Peer = require "spec.support.peer"
 
 local frames = require "spec.support.frames"
 
-local function close(reply_code, reply_text)
-  return { channel = 0, method = "connection.close", reply_code = reply_code, reply_text = reply_text }
-end
-
 describe("a handshake", function ()
   local function opening(settings)
     local peer = Peer.new(settings)
@@ -81,7 +77,7 @@ describe("a handshake", function ()
     } do
       local peer, op = opening{ url = "amqp://me:secret@host" }
       peer.holder[code == "auth" and "greeted" or "tuned"](peer.holder)
-      peer.holder:send(close(({ unreachable = 541, auth = 403 })[code] or 530, text))
+      peer.holder:ends(({ unreachable = 541, auth = 403 })[code] or 530, text)
       assert.is_nil(peer:failed(op, code, text):find("secret", 1, true))
     end
   end)
@@ -92,7 +88,7 @@ describe("a handshake", function ()
       local peer = Peer.open()
       local lock = peer:acquire("images")
       local op = peer:semaphore("images", { probe = "passive" }):acquire(0) -- asks on the holder
-      peer.holder:send(close(530, "NOT_ALLOWED - number of channels opened " .. whose))
+      peer.holder:ends(530, "NOT_ALLOWED - number of channels opened " .. whose)
       peer:failed(op, "limit", "number of channels opened")
       assert.equal("lost", select(3, lock:held()))
     end

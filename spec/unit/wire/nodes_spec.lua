@@ -18,47 +18,25 @@ local function cut(peer)
   return peer.session:open()
 end
 
-local function new(settings)
-  local all = { url = LIST, timeout = 6, heartbeat = 60 }
-  for key, value in pairs(settings or {}) do all[key] = value end
-  return Peer.new(all)
-end
-
 -- A connection is wanted. Returns the peer, the operation that wants it.
 local function begun(settings)
-  local peer = new(settings)
+  local all = { url = LIST, timeout = 6, heartbeat = 60 }
+  for key, value in pairs(settings or {}) do all[key] = value end
+  local peer = Peer.new(all)
   return peer, peer.session:open()
 end
 
--- The broker that answers belongs to this cluster.
+-- The broker that answers belongs to this cluster. It may be told no password.
 local function greeted(link, cluster)
   link:attach()
   link:expect("protocol header")
   link:send(link.start{ server_properties = { product = "RabbitMQ", version = "4.3.6", cluster_name = cluster } })
 end
 
-local function tuned(link, cluster)
-  greeted(link, cluster)
-  link:expect("connection.start-ok")
-  link:send{ channel = 0, method = "connection.tune", channel_max = 2047, frame_max = 131072, heartbeat = 60 }
-  link:expect("connection.tune-ok")
-  link:expect("connection.open")
-end
-
-local function opened(link, cluster)
-  tuned(link, cluster)
-  link:send{ channel = 0, method = "connection.open-ok" }
-  assert.equal("open", link:state())
-end
-
 -- Waits until a connection is due.
 local function await(peer)
   peer.session:open()
   while not peer.holder:due() do peer:pass(math.max(peer:tick(), 1e-6)) end
-end
-
-local function refuse(link, code, text)
-  link:send{ channel = 0, method = "connection.close", reply_code = code, reply_text = text }
 end
 
 describe("a list of nodes", function ()
@@ -89,8 +67,8 @@ describe("a list of nodes", function ()
 
   it("goes on after an end of the handshake that is the node's own affair", function ()
     local peer, op = begun()
-    tuned(peer.holder)
-    refuse(peer.holder, 530, "node connection limit (7) is reached")
+    peer.holder:tuned()
+    peer.holder:ends(530, "node connection limit (7) is reached")
     assert.is_false(op:done())
     assert.equal(B, next_of(peer, peer.holder))
     peer.holder:attach()
@@ -103,7 +81,7 @@ describe("a list of nodes", function ()
     local peer, op = begun()
     fails(peer)
     greeted(peer.holder)
-    refuse(peer.holder, 403, "ACCESS_REFUSED - Login was refused")
+    peer.holder:ends(403, "ACCESS_REFUSED - Login was refused")
     peer:failed(op, "auth", B)
     await(peer)
     assert.equal(C, next_of(peer, peer.holder))
@@ -137,40 +115,40 @@ describe("a list of nodes", function ()
 
   it("is gone on with at the next node when a connection is lost, of which the lost one is told", function ()
     local peer = begun()
-    opened(peer.holder)
+    peer.holder:handshake()
     for _, node in ipairs{ B, C, A } do
       local op = peer:semaphore("images"):acquire(0)
       local lost = node == B and "a:5672" or node == C and B or C
       cut(peer)
       peer:failed(op, "unreachable", ("the connection to %s was lost"):format(lost))
       assert.equal(node, next_of(peer, peer.holder))
-      opened(peer.holder)
+      peer.holder:handshake()
     end
   end)
 
   it("leads the prober where the holder got through", function ()
     local peer = begun()
     fails(peer)
-    opened(peer.holder)
+    peer.holder:handshake()
     peer:semaphore("images"):acquire(0)
     assert.equal(B, next_of(peer, peer.prober))
   end)
 
   it("of two clusters is a conflict, before the other one is told the password", function ()
     local peer = begun()
-    opened(peer.holder, "rabbit@one")
+    peer.holder:handshake{ cluster = "rabbit@one" }
     local op = cut(peer)
     greeted(peer.holder, "rabbit@two")
     peer.holder:silent()
     peer:failed(op, "conflict", B, '"rabbit@two"', '"rabbit@one"')
     await(peer)
     assert.equal(C, next_of(peer, peer.holder))
-    opened(peer.holder, "rabbit@one")
+    peer.holder:handshake{ cluster = "rabbit@one" }
   end)
 
   it("of two clusters is a conflict also with a prober", function ()
     local peer = begun{ url = "amqp://a" }
-    opened(peer.holder, "rabbit@one")
+    peer.holder:handshake{ cluster = "rabbit@one" }
     local op = peer:semaphore("images"):acquire(0)
     greeted(peer.prober, "rabbit@two")
     peer:failed(op, "conflict", '"rabbit@one"', '"rabbit@two"')
@@ -179,24 +157,24 @@ describe("a list of nodes", function ()
   it("of two clusters is no conflict where one did not take the connection, or gives no name", function ()
     local peer = begun()
     greeted(peer.holder, "rabbit@two")
-    refuse(peer.holder, 403, "ACCESS_REFUSED")
+    peer.holder:ends(403, "ACCESS_REFUSED")
     await(peer)
-    opened(peer.holder, "rabbit@one")
+    peer.holder:handshake{ cluster = "rabbit@one" }
     cut(peer)
-    opened(peer.holder)
+    peer.holder:handshake()
   end)
 
   it("of two clusters is a conflict with a single address, if it was another one before", function ()
     for url, code in pairs{ ["amqp://b"] = "conflict", ["amqp://a:5673"] = "conflict", ["amqp://a"] = false } do
       local peer = begun{ url = "amqp://a" }
-      opened(peer.holder, "rabbit@one")
+      peer.holder:handshake{ cluster = "rabbit@one" }
       local op = cut(peer)
       assert.is_true(peer.session:readdress("holder", { url = url }))
       if code then
         greeted(peer.holder, "rabbit@two")
         peer:failed(op, code, '"rabbit@two"')
       else
-        opened(peer.holder, "rabbit@two")
+        peer.holder:handshake{ cluster = "rabbit@two" }
       end
     end
   end)
@@ -234,9 +212,9 @@ describe("a name with several addresses", function ()
     end
   end
 
-  local function opens(peer, link, address, addresses, cluster)
+  local function opens(peer, link, address, addresses)
     assert.equal(address, next_of(peer, link, addresses))
-    opened(link, cluster)
+    link:handshake()
   end
 
   it("has each tried once, and tells what is wrong with each", function ()
