@@ -22,11 +22,6 @@ local function start(...)
   return one
 end
 
-local function release(one)
-  one:close_input()
-  assert.same({ "exit", 0 }, { one:wait() }, one:output())
-end
-
 local IN = "echo in; read line; exit 0"
 
 local function held(name, slots)
@@ -54,7 +49,7 @@ describe("amqp-lock --all", function()
     assert.equal(first, tickets:match "^%x+")
     assert.is_true(gate.held("mutex", name) and gate.held("write", name))
     assert.equal("x-", held(slots, 2))
-    release(one)
+    one:ends_with_input(0)
     assert.is_false(gate.held("mutex", name) or gate.held("write", name))
     assert.equal("--", held(slots, 2))
   end)
@@ -79,7 +74,7 @@ describe("amqp-lock --all", function()
     assert.is_true(lock:release())
     one:await "in\n"
     stage.fails("timeout", conn:all({ conn:mutex(names[1]), conn:mutex(names[2]) }):acquire { timeout = 0.3 })
-    release(one)
+    one:ends_with_input(0)
     for _, each in ipairs(names) do stage.delete(each .. "-mutexbell") end
   end)
 
@@ -122,7 +117,7 @@ it("amqp-lock --count holds several slots or permits, tells its command which, a
     assert.equal("xx-", held(name, 3))
     ends(75, "-n", "-S", "--count", "2", name, "true")
     ends(0, "-n", "-S", name, "true")
-    release(one)
+    one:ends_with_input(0)
     assert.equal("---", held(name, 3))
     assert.matches("limit", ends(69, "-S", "--count", "4", name, "true"), 1, true)
     assert.matches("option --count is for -S and -P", ends(64, "--count", "2", name, "true"), 1, true)

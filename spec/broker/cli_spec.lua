@@ -39,11 +39,6 @@ local function holder(...)
   return one
 end
 
-local function release(one)
-  one:close_input()
-  assert.same({ "exit", 0 }, { one:wait() }, one:output())
-end
-
 -- Asks the holder of a semaphore's first slot to release it.
 local function revoke(name)
   local conn = stage.connect()
@@ -59,8 +54,7 @@ describe("amqp-lock", function()
         one:await "in\n"
         assert.is_nil((kinds.rival(kind, name):try_acquire()))
         assert.equal(kind ~= "fast_mutex", gate.held(kind == "fast_mutex" and "mutex" or kind, name))
-        one:close_input()
-        assert.same({ "exit", 7 }, { one:wait() })
+        one:ends_with_input(7)
         assert(assert(kinds.rival(kind, name):try_acquire()):release())
       end)
     end
@@ -74,7 +68,7 @@ describe("amqp-lock", function()
       assert.is_true(stage.held(name, 1))
       assert.equal("2\n", ends(0, "-S", "--slots", "7", name, "sh", "-c", "echo $AMQP_LOCK_SLOT"))
       assert.equal(2, stage.connect():admin(name):slots())
-      release(one)
+      one:ends_with_input(0)
     end)
 
     it("a permit, and creates the token semaphore only if there is none", function()
@@ -85,7 +79,7 @@ describe("amqp-lock", function()
       local one = holder("-P", "--permits", "1", name)
       assert.same({ 1, 0, 1 }, { permits:slots() })
       ends(75, "-n", "--permits", "5", name, "true")
-      release(one)
+      one:ends_with_input(0)
       assert.same({ 1, 1, 0 }, { permits:slots() })
     end)
 
@@ -94,7 +88,7 @@ describe("amqp-lock", function()
       local one = holder(name)
       one:write "a line does not end it\n"
       assert.is_true(gate.held("mutex", name))
-      release(one)
+      one:ends_with_input(0)
       assert.is_nil(one:output():find("lost", 1, true))
       one = holder("-n", name)
       one:signal "TERM"
@@ -147,7 +141,7 @@ describe("amqp-lock", function()
             return select(2, lines.at(name, queue)) == i + 1, waiters[i]:output()
           end, 60)
         end
-        release(one)
+        one:ends_with_input(0)
         for _, waiter in ipairs(waiters) do assert.same({ "exit", 0 }, { waiter:wait() }, waiter:output()) end
         assert.equal("32767\n0\n-32768\n", process.contents(order))
       end)
@@ -267,7 +261,7 @@ describe("amqp-lock", function()
         assert.matches('^amqp%-lock: busy: ' .. words .. ' "[^\n]*" is held\n$', ends(75, option, "-n", name, "true"))
         assert.matches("^amqp%-lock: timeout: " .. words, ends(75, option, "-w", "0.1", name, "true"))
         assert.equal("", ends(9, option, "-n", "-q", "-E", "9", name, "true"))
-        release(one)
+        one:ends_with_input(0)
       end
     end)
 

@@ -65,11 +65,7 @@ describe("connect", function()
   }
 
   it("knows peers that are no broker, or an odd one", function()
-    local peer = process.start()
-    local port = peer:run [[
-      server = assert(require('socket').bind('127.0.0.1', 0))
-      return (select(2, server:getsockname()))
-    ]]
+    local peer, port = process.listener()
     for what, stranger in pairs(strangers) do
       peer:begin([[
         local words = ...
@@ -120,9 +116,7 @@ describe("connect", function()
   end)
 
   operated_it("says that the limit of the virtual host is reached", function()
-    local vhost, name = client.unique("vhost"), "spec.limited"
-    stage.undo(function() broker.suite:delete_vhost(vhost) end)
-    local address = broker.suite:add_vhost(vhost, { connections = 2 })
+    local address, name = stage.vhost{ connections = 2 }, "spec.limited"
     local holding = stage.client(address)
     assert(holding:declare(stage.slot(name, 1), { durable = true }))
     local conn = stage.connect(address)

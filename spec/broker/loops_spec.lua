@@ -163,9 +163,7 @@ local function specs(loop)
   end)
 
   closing_it("leaves no connection of a coroutine that is closed while it connects", function()
-    local peer = process.start()
-    peer:run "server = assert(require('socket').bind('127.0.0.1', 0))"
-    local port = peer:run "return (select(2, server:getsockname()))"
+    local peer, port = process.listener()
     finally(function() collectgarbage "restart" end)
     collectgarbage "stop"
     local close = closable(loop, function()
@@ -441,9 +439,7 @@ describe("TLS in cqueues", function()
 
   loop_it("is told from a plain port, and gives up on who does not answer", function()
     stage.fails("tls", connect({ ca = pem "ca" }, (os.getenv "AMQP_URL":gsub("^amqp:", "amqps:"))))
-    local peer = process.start()
-    peer:run "server = assert(require('socket').bind('127.0.0.1', 0))"
-    local port = peer:run "return (select(2, server:getsockname()))"
+    local _, port = process.listener()
     stage.fails("unreachable", amqplocks.connect(("amqps://127.0.0.1:%d"):format(port),
       { driver = "cqueues", timeout = 0.2 }))
   end)

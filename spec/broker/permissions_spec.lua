@@ -106,9 +106,8 @@ operated_describe("a user who may only read one lock", function()
       routing_key = others .. "-readers" })
     assert.equal("busy", select(3, rwlock:try_write()))
     assert.equal("timeout", select(3, rwlock:write { timeout = 0.5 }))
-    local elsewhere = client.unique "vhost"
-    stage.undo(function() broker.suite:delete_vhost(elsewhere) end)
-    assert(stage.connect(broker.suite:add_vhost(elsewhere, { connections = 50 })):rwlock(others):try_write()):release()
+    local elsewhere = stage.vhost{ connections = 50 }
+    assert(stage.connect(elsewhere):rwlock(others):try_write()):release()
     reads:close()
     assert(rwlock:write { timeout = 60 }):release()
   end)

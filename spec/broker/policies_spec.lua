@@ -4,7 +4,6 @@
 -- Policies of the broker, and defaults of a virtual host, that conflict with the arguments of declared queues. They
 -- have the effects that docs/guide.md describes, and locks still exclude each other.
 local broker = require "spec.support.broker"
-local client = require "spec.support.client"
 local process = require "spec.support.process"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
@@ -14,11 +13,7 @@ local operated_it = broker.operated_it(it, pending)
 stage.tidy()
 
 -- A virtual host of its own, so that a policy meets nobody else; gives its URL and its name.
-local function vhost()
-  local name = client.unique "vhost"
-  stage.undo(function() broker.suite:delete_vhost(name) end)
-  return broker.suite:add_vhost(name, { connections = 50 }), name
-end
+local function vhost() return stage.vhost{ connections = 50 } end
 
 local function policy(on, pattern, definition)
   broker.suite:set_policy(on, "meddling", pattern, definition)
@@ -77,9 +72,7 @@ end)
 
 operated_it("a virtual host whose queues are quorum by default gets those that we ask for; locks of every kind work",
   function()
-    local name = client.unique "vhost"
-    stage.undo(function() broker.suite:delete_vhost(name) end)
-    local url = broker.suite:add_vhost(name, { connections = 50 }, "quorum")
+    local url, name = stage.vhost({ connections = 50 }, "quorum")
     local conn = stage.connect(url)
     assert(stage.client(url):declare("plain", { durable = true }))
     assert.equal(1, conn:admin("images"):create(1))

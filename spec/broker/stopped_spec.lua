@@ -20,14 +20,10 @@ setup(witness.build)
 teardown(process.remove_modules)
 stage.tidy()
 
-local function until_stopped(one)
-  until_true(function() return one:state() == "T" end)
-end
-
 -- Stops it; gives a moment since which it has been.
 local function stop(one)
   one:signal("STOP")
-  until_stopped(one)
+  one:await_state "T"
   return witness.now()
 end
 
@@ -117,7 +113,7 @@ describe("a process that is stopped while it takes a lock", function()
     one:begin("return conn:token_semaphore(...):with({ timeout = 60 }, function() called = true end)", name)
     line.until_at(name, 0, 2, permits.permits(name))
     assert(io.open(file, "w")):close()
-    until_stopped(one)
+    one:await_state "T"
     assert(lock:release())
     local rival = permits.taker(name):served()
     continue(one)

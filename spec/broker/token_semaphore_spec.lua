@@ -70,7 +70,7 @@ for what, kind in pairs{
       at(0, 4)
       local first = table.remove(waiting, 1)
       first:signal "STOP"
-      until_true(function() return first:state() == "T" end)
+      first:await_state "T"
       assert(lock:release()) -- it is sent to who will never read it
       at(0, 3)
       assert.is_true(line.all_wait(waiting))

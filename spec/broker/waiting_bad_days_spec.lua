@@ -77,7 +77,7 @@ describe("when the bell", function()
     line.join(near, { poll = 3 })
     until_true(function() return not occupant:asked() end)
     near:signal "STOP"
-    until_true(function() return near:state() == "T" end)
+    near:await_state "T"
     stage.delete(stage.bell(name))
     occupant:await_looks(1) -- far's: a later one would find what the holder releases
     near:signal "CONT"

@@ -141,6 +141,12 @@ function command:close_input()
   self.input = nil
 end
 
+--- Ends its standard input; it must exit with this status.
+function command:ends_with_input(status)
+  self:close_input()
+  assert.same({ "exit", status }, { self:wait() }, self:output())
+end
+
 --- Runs one to its end; returns how it ended, the number and its output.
 function command.run(how, ...)
   local one = command.start(how, ...)

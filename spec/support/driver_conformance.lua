@@ -24,9 +24,8 @@ local LONG = 60 -- seconds; no wait of this length runs out in a passing test
 
 -- The other process, listening on `port`.
 local function listen()
-  local peer = process.start()
-  peer:run "server = assert(require('socket').bind('127.0.0.1', 0))"
-  peer.port = math.floor(tonumber(peer:run "return (select(2, server:getsockname()))"))
+  local peer, port = process.listener()
+  peer.port = math.floor(tonumber(port))
   return peer
 end
 

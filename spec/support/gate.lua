@@ -175,9 +175,7 @@ end
 
 --- A virtual host of its own, with a queue for what gate.catch() makes arrive there. Returns its URL and its name.
 function gate.catching()
-  local vhost = client.unique "vhost"
-  stage.undo(function() broker.suite:delete_vhost(vhost) end)
-  local url = broker.suite:add_vhost(vhost, { connections = 20 })
+  local url, vhost = stage.vhost{ connections = 20 }
   local channel = stage.client(url):channel()
   assert(channel:call{ method = "queue.declare", queue = "everything", durable = true })
   assert(channel:call{ method = "queue.bind", queue = "everything", exchange = "amq.fanout" })

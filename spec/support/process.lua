@@ -244,6 +244,12 @@ function process.empty_directory(path)
   process.shell("sh", "-c", 'rm -rf "$1" && mkdir -p "$1"', "sh", path)
 end
 
+--- Starts another process that listens, on its global `server`. Returns it, and the port.
+function process.listener()
+  local new = process.start()
+  return new, new:run "server = assert(require('socket').bind('127.0.0.1', 0)) return (select(2, server:getsockname()))"
+end
+
 local modules -- the directory with the C modules built so far
 
 --- The pkg-config package of this run's Lua.

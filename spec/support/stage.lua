@@ -237,6 +237,14 @@ function stage.connect_as(configure, write, read, options)
   return stage.connect(url, options), user
 end
 
+--- A virtual host, until the end of the test. Returns its URL and its name. Arguments as for add_vhost of broker.lua.
+-- Needs an operator.
+function stage.vhost(...)
+  local vhost = client.unique "vhost"
+  stage.undo(function() broker.suite:delete_vhost(vhost) end)
+  return broker.suite:add_vhost(vhost, ...), vhost
+end
+
 --- Waits until there are so many connections of this name at the broker. Needs an operator.
 function stage.until_connected(name, number)
   local ask = [[

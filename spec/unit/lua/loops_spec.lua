@@ -9,9 +9,7 @@ after_each(process.clear)
 
 -- A socket, connected to another process.
 local function connect(loop)
-  local peer = process.start()
-  peer:run "server = assert(require('socket').bind('127.0.0.1', 0))"
-  local port = peer:run "return (select(2, server:getsockname()))"
+  local _, port = process.listener()
   return assert(loop.driver.connect("127.0.0.1", port, nil, 10))
 end
 

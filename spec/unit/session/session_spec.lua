@@ -103,11 +103,34 @@ describe("a session", function ()
     peer:failed(waiting, "closed")
     assert.is_false(lock:held())
     assert.same({ "down", "down" }, { peer.holder:state(), peer.prober:state() })
+    for _ = 1, 2 do
+      peer:failed(peer:semaphore("images"):acquire(5), "closed")
+      assert.same({ false, false }, { peer.holder:wanted(), peer.prober:wanted() })
+    end
     peer.session:fail("holder", "unreachable", "the collector came between")
     peer.session:attach "holder"
     assert.is_false(peer.session:is_up "holder")
     peer:failed(peer.session:open(), "closed")
     peer.session:abort()
+  end)
+
+  it("that is shared takes nothing for a squatter that another caller has got, or let go of, meanwhile", function ()
+    for _, is_released in ipairs{ false, true } do
+      peer = Peer.open({ shared = true })
+      local op = peer:semaphore("images"):acquire(60)
+      peer.prober:look{ "images-1-A", "images-1-B" }
+      local channel = peer.holder:opened()
+      peer.holder:expect("queue.declare", { channel = channel, queue = "images-1-B", passive = true })
+      local lock, claim = peer:acquire("images")
+      local told = { { channel = channel, method = "queue.declare-ok", queue = "images-1-B" } } -- said before
+      if is_released then
+        lock:release()
+        peer.holder:expect("queue.delete", { queue = "images-1-B" })
+        table.insert(told, 1, { channel = claim.channel, method = "queue.delete-ok" })
+      end
+      peer.holder:send((table.unpack or unpack)(told))
+      assert.is_false(op:done())
+    end
   end)
 
   it("alerts of locks that are lost, and of nothing that its owner does", function ()

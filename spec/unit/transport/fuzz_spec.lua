@@ -1,12 +1,10 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The inputs that the fuzzers of tools/fuzz have left behind, without a fuzzer.
+-- The inputs that the fuzzers of tools/fuzz have left behind, without a fuzzer. They reach everything that
+-- the fuzzers have ever reached, and *.found are those that were findings once. The targets are built by the compiler
+-- and with the sanitizers of this run.
 
-local Peer = require "spec.support.peer"
-
--- These inputs reach everything that the fuzzers have ever reached, and *.found are those that were findings once. The
--- targets are built by the compiler and with the sanitizers of this run.
 describe("the corpus", function ()
   for _, name in ipairs{ "session", "session.found", "url", "url.found" } do
     it("is harmless: " .. name, function ()
@@ -21,14 +19,5 @@ describe("the corpus", function ()
       assert.equal("status 0", output[#output], "the last number is the input's:\n" .. last)
       assert.equal(tostring(#inputs), output[#output - 1])
     end)
-  end
-end)
-
-it("nobody connects for a session that was closed", function()
-  local peer = Peer.open()
-  peer.session:abort()
-  for _ = 1, 2 do
-    peer:failed(peer:semaphore("images"):acquire(5), "closed")
-    assert.same({ false, false }, { peer.holder:wanted(), peer.prober:wanted() })
   end
 end)
