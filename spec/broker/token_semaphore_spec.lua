@@ -328,19 +328,12 @@ describe("a user of permits", function()
 end)
 
 describe("a permit that is held for longer than the broker's consumer timeout", function()
-  -- Of channels that are opened from now on. The broker looks for those who keep a message at the channel's next tick.
-  local function impatient()
-    local set = "application:set_env(rabbit, consumer_timeout, %d), "
-      .. "application:set_env(rabbit, channel_tick_interval, %d), ok."
-    stage.undo(function() broker.suite:tell(set:format(1800000, 60000)) end)
-    broker.suite:tell(set:format(2000, 50))
-  end
-
   for _, queue_type in ipairs{ "classic", "quorum" } do
     operated_it("is lost at once, and the next one's; not of a queue we made, where the broker can be told: "
       .. queue_type, function()
       if queue_type == "classic" and since(4, 3) then pending "of brokers before 4.3" end
-      impatient()
+      stage.undo(function() broker.suite:limit_consumers() end)
+      broker.suite:limit_consumers(2000)
       local name, raw, told = scene.name(), stage.client(), {}
       assert(raw:declare(scene.permits(name), { durable = true, arguments = { ["x-queue-type"] = queue_type } }))
       scene.publish(raw, scene.permits(name), { delivery_mode = 2 })

@@ -16,8 +16,6 @@ local function soak(short, long) return SOAK and long or short end
 
 local function hold(name) return stage.take(stage.connect():semaphore(name)) end
 
-local function asker() return stage.client() end
-
 -- Waits until one is served; gives its slot.
 local function served(one)
   local slot, message = one:finish()
@@ -31,7 +29,7 @@ stage.tidy()
 it("a bell that is a stream wakes nobody, and costs no lock: a waiter looks by itself", function()
   local name, conn = stage.semaphore(1), stage.connect()
   local mutex, held = stage.take(conn:mutex(stage.mutex())), hold(name)
-  local channel = asker():channel()
+  local channel = stage.client():channel()
   assert(channel:call{ method = "queue.delete", queue = stage.bell(name) })
   assert(channel:call{ method = "queue.declare", queue = stage.bell(name), durable = true,
     arguments = { ["x-queue-type"] = "stream" } })
@@ -101,19 +99,15 @@ end)
 
 describe("when an operator", function()
   operated_it("lets tokens be kept for a short time only, the lock is untouched and rings in the end", function()
-    local function limit(milliseconds, tick)
-      broker.suite:tell(("application:set_env(rabbit, consumer_timeout, %d), "):format(milliseconds)
-        .. ("application:set_env(rabbit, channel_tick_interval, %d), ok."):format(tick))
-    end
-    if asker():since(4, 3) then return pending "tokens may be kept for ever" end
-    stage.undo(function() limit(1800000, 60000) end)
-    limit(5000, 50)
+    if stage.client():since(4, 3) then return pending "tokens may be kept for ever" end
+    stage.undo(function() broker.suite:limit_consumers() end)
+    broker.suite:limit_consumers(5000)
     local name, told = line.semaphore(1, 4), {}
     local conn = stage.connect(nil, { on_lost = function(_, code) table.insert(told, code) end })
     local held = stage.take(conn:semaphore(name))
     line.until_at(name, 0, 1)
     line.settled(name, 1) -- the broker took its token back
-    limit(200, 50)
+    broker.suite:limit_consumers(200)
     assert.is_true(held:held() and held:verify() and stage.held(name, 1))
     local waiter, second = line.process(name), line.process(name)
     line.begin(waiter) -- which is woken by that token, in vain: it is taken back once more

@@ -215,6 +215,14 @@ function node:permit(name, configure, write, read, queue)
     Rest(Rest).]] or "."), name, configure, write, read, "/", queue)
 end
 
+--- Limits for how long a consumer may keep a message, of channels that are opened from now on (on 4.3, of consumers
+-- that begin from now on), and has the broker look for those who do all the time. Without a number: as it was.
+function node:limit_consumers(milliseconds)
+  self:tell(("application:set_env(rabbit, consumer_timeout, %d), "
+    .. "application:set_env(rabbit, channel_tick_interval, %d), ok."):format(milliseconds or 1800000,
+    milliseconds and 50 or 60000))
+end
+
 --- Adds a virtual host that the guest user may use; returns its URL. `most`: { connections = n } or { queues = n }.
 -- `queue_type`: the default queue type of the virtual host.
 function node:add_vhost(name, most, queue_type)

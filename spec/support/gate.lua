@@ -20,8 +20,6 @@ local until_true = require "spec.support.until"
 
 local gate = {}
 
-local SECONDS = 60
-
 -- Names -------------------------------------------------------------------------------------------------------------
 
 local QUEUES = { mutex = "-mutex", write = "-writer" }
@@ -58,11 +56,11 @@ function gate.held(kind, name)
 end
 
 function gate.until_held(kind, name)
-  until_true(function() return gate.held(kind, name) end, SECONDS)
+  until_true(function() return gate.held(kind, name) end)
 end
 
 function gate.until_free(kind, name)
-  until_true(function() return not gate.held(kind, name) end, SECONDS)
+  until_true(function() return not gate.held(kind, name) end)
 end
 
 --- Whether the doorbell exists.
@@ -140,16 +138,11 @@ function gate.pend(one, options)
   until_true(function()
     if one:finished() then error("it does not wait: " .. tostring(select(2, one:finish())), 0) end
     return line.waits(one) and gate.held("write", one.name)
-  end, SECONDS)
+  end)
   return one
 end
 
---- Waits until a waiting process has acquired it.
-function gate.served(one)
-  local got, message = one:finish()
-  assert.is_true(got, message)
-  return one
-end
+gate.served = line.served
 
 -- The end ---------------------------------------------------------------------------------------------------------
 
@@ -168,7 +161,7 @@ end
 function gate.name(suffix)
   local name = stage.name(suffix)
   stage.undo(function()
-    until_true(function() return nothing_left(name) end, SECONDS)
+    until_true(function() return nothing_left(name) end)
   end)
   return name
 end

@@ -149,6 +149,13 @@ function line.next(waiting, seconds)
   error(("none of %d was woken"):format(#waiting), 2)
 end
 
+--- Waits until a waiting process has acquired a lock that is not a slot. Returns the process.
+function line.served(one)
+  local got, message = one:finish()
+  assert.is_true(got, message)
+  return one
+end
+
 --- True if all of them still wait; otherwise an error tells what became of the first that does not.
 function line.all_wait(waiting)
   for i, one in ipairs(waiting) do

@@ -122,12 +122,9 @@ describe("the active consumer", function ()
 end)
 
 describe("a lock held for longer than the broker's consumer timeout", function ()
-  -- For channels opened, and on 4.3 for consumers begun, from now on.
   local function impatient()
-    local set = "[application:set_env(rabbit, Key, Value) || {Key, Value} <- "
-      .. "[{consumer_timeout, %d}, {channel_tick_interval, %d}]]."
-    scene.undo(function () broker.suite:ask(set:format(1800000, 60000)) end)
-    broker.suite:ask(set:format(1000, 50))
+    scene.undo(function () broker.suite:limit_consumers() end)
+    broker.suite:limit_consumers(1000)
   end
 
   operated_it("is the next one's, up to 4.2: the holder's channel is closed with 406, who waits is not", function ()

@@ -181,13 +181,9 @@ function scene.orders(list)
   return all
 end
 
-function scene.rob(peer, claim)
-  peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag, no_wait = true }
-end
-
 --- Somebody deletes a claim's queue, and the core closes its channel.
 function scene.is_robbed(peer, claim)
-  scene.rob(peer, claim)
+  peer.holder:cancelled(claim)
   peer.holder:closes(claim.channel)
 end
 
