@@ -58,7 +58,7 @@ describe("a gather", function ()
       if code == "lost" then peer.holder:cancelled(second) end
       peer:pass(code == "timeout" and 1 or 0)
       peer:failed(op, code)
-      deletes(peer, unpack(slots))
+      deletes(peer, (table.unpack or unpack)(slots))
       assert.is_false(op:done())
       peer.holder:deleted(gate.channel)
       assert.is_true(op:done())
