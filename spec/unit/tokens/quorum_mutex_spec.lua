@@ -366,22 +366,24 @@ describe("a quorum mutex", function ()
     op:drop()
   end)
 
-  it("whose queue has two tokens that may be held is waited for since the second one came", function ()
+  -- A client in doubt gives its token back, and deletes another one that comes meanwhile, and may be held, too.
+  local function deletes_in_doubt()
     local op, taker = asks(60, -1, nil, nil, 11)
     doubts(taker, 7)
     peer:pass(2)
     gives(taker, "reject")
     deletes(taker, another(taker, 31, 20))
+    return op, taker
+  end
+
+  it("whose queue has two tokens that may be held is waited for since the second one came", function ()
+    local op, taker = deletes_in_doubt()
     comes(taker, taker.failures - taker.others + 1)
     assert.is_true(waits_out(op, taker):held())
   end)
 
   it("is still waited for when its own token is gone, and a free one comes: the deleted one may be held", function ()
-    local op, taker = asks(60, -1, nil, nil, 11)
-    doubts(taker, 2.6)
-    peer:pass(2.6)
-    gives(taker, "reject")
-    deletes(taker, another(taker, 31, 20))
+    local op, taker = deletes_in_doubt()
     peer:pass(CERTAIN + 0.1)
     peer.quorum:ignore()
     taker.delivery = another(taker, 21, 11)

@@ -14,8 +14,7 @@ local QuorumMutex = Kind.extend{ noun = "quorum mutex", queue = QUEUE, bell = QU
   troubles = {}, lingers = 25 } -- so long an acquire that ended in doubt goes on without its caller
 
 function QuorumMutex.new(crowd)
-  local self = setmetatable({ crowd = crowd, broker = crowd.broker, ending = 0,
-    steps_at = 0 }, QuorumMutex)
+  local self = setmetatable({ crowd = crowd, broker = crowd.broker, ending = 0, steps_at = 0 }, QuorumMutex)
   self.broker:on("delivered", function (queue, consumer, message) self:delivered(queue, consumer, message) end)
   if crowd.options.is_used then self:be_used() end
   return self
