@@ -15,7 +15,8 @@
  * its holder's channel has ended. When the queue has moved it away it is odd, however many clients end then that have done
  * nothing to it. Where it is not free, the last holder may not know that it is not, and the next client waits for
  * AL_PROOF_TAKEOVER. So it does where the token was never nacked, as there may have been another; unless the queue is new,
- * too. While it waits it keeps the token odd: should it end, the next one waits, too.
+ * too. While it waits it keeps the token shut, which is odd, and `surplus` below -1: should it end, or the queue move the
+ * token, the next one waits, too.
  *
  * The queue keeps what a consumer has that it was told twice to be out of reach, but gives the role to the next one. It
  * counts both then. While it does, no token is free: the first client may hold the mutex by another token, or give back
@@ -25,7 +26,8 @@
  * rejects the token, and it comes again, with counts that are exactly one step further. Then the queue has handled the
  * reject after it was sent, as nothing else gives the client the token again without another count. (A nack has no such
  * answer: the queue may have moved the token away and back.) The mutex is held after this proof, when `surplus` is 0 and
- * the token even. A holder proves it again from time to time, by two nacks and two rejects.
+ * the token even. A holder proves it again from time to time, by two nacks and two rejects: while it is odd then, between
+ * the nacks, `surplus` is low.
  *
  * Nothing here sends. */
 #ifndef AL_CORE_TOKENS_PROOF_H
@@ -79,11 +81,11 @@ bool al_proof_needs_count(const al_proof *proof);
 /* False, too, when the token was given back and did not come for so long that it may have gone elsewhere. */
 bool al_proof_has_token(const al_proof *proof, int64_t now);
 
-/* Returns in which way the token is to be given back now. `shields`: a holder keeps it odd, so that the end of its channel
- * lets the next client wait: the holder may learn late of it. */
+/* Returns in which way the token is to be given back now. `shields`: a holder keeps it shut, so that the end of its
+ * channel lets the next client wait: the holder may learn late of it. */
 al_proof_act al_proof_next(const al_proof *proof, int64_t now, bool shields);
 
-/* True if the next client that gets the token will wait. */
+/* True if the next client would wait, should the channel end now. */
 bool al_proof_is_shielded(const al_proof *proof);
 
 /* It is given back so. */

@@ -118,12 +118,13 @@ function troubles.lag(crowd)
 end
 
 -- A clock takes the token from its holder, and up to two clients end that get it next and have done nothing to it (see
--- "What remains" in docs/specification.md, 6.1). No other clock does so while the holder is certain.
+-- "What remains" in docs/specification.md, 6.1). Another clock may take it once more from a client that has it then.
 function troubles.clock(crowd)
-  local queue, self, now = crowd.broker.queues[QUEUE], crowd.kind, crowd.world.now
-  if not queue or now < self.steps_at then return end
-  self.ending, self.steps_at = crowd.random:below(3) - 1, now + 15
+  local queue, self, random, world = crowd.broker.queues[QUEUE], crowd.kind, crowd.random, crowd.world
+  if not queue or world.now < self.steps_at then return end
+  self.ending, self.steps_at = random:below(3) - 1, world.now + 30
   queue:step_clock()
+  if random:chance(0.5) then world:after(random:between(1, 14), queue.step_clock, queue) end
 end
 
 troubles["no majority"] = function (crowd)
