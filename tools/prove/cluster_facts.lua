@@ -3,7 +3,7 @@
 
 --- The story of `make prove-cluster` about what RabbitMQ 4.3 does to the token of a mutex for clusters, seen by clients
 -- without this library: the facts on which docs/specification.md, 6.1, rests. spec/broker/facts/quorum_mutex_spec has
--- those of one node. n is what the queue counts, see there.
+-- those of one node. n is how often the token came back otherwise than by a failure.
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local cluster = require "tools.prove.three_nodes"

@@ -2,7 +2,7 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- A standing quorum queue with a single active consumer and one token, which the holder gives back and gets again, over
--- and over: each of these pulses proves that it was still the active consumer after the nack was sent.
+-- and over, by nacks.
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local scene = require "spec.broker.facts.scene"
@@ -33,7 +33,7 @@ local function line(waiters, changes)
   return served(all[0]), all[1], all[2]
 end
 
--- How often the token was given out before, and how often it came back otherwise than by a nack (before 4.3: at all).
+-- How often the token came back, and how often of these by a failure (before 4.3: at all).
 local function counts(self)
   local headers = self.delivery.properties.headers or {}
   return headers["x-acquired-count"] or 0, headers["x-delivery-count"] or 0

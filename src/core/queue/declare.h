@@ -14,7 +14,7 @@
  *   fast mutex                     durable, classic, single active consumer, keeps one message, refuses more, expires
  *                                  after ten minutes without use
  *   quorum mutex                   durable, quorum, single active consumer, keeps one message, refuses more; no delivery
- *                                  limit, consumer timeout ten years, disconnected timeout of 15 seconds
+ *                                  limit, consumer timeout of a minute, disconnected timeout of 15 seconds
  *   bolt                           durable, classic, keeps no message, expires after ten seconds without use
  *   fence                          durable, quorum, no delivery limit, keeps one message
  *   unfinished                     durable, classic: stands beside a fence that has no message yet

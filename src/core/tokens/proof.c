@@ -17,12 +17,6 @@ static int64_t surplus_of(counts of) { return of.failures - silent(of); }
 
 static bool is_even(counts of) { return silent(of) % 2 == 0; }
 
-/* Should the channel end now, the token is free. */
-static bool is_left_free(counts of) { return surplus_of(of) >= 0 && is_even(of); }
-
-/* An odd token of this surplus is not free after a silent move, and the ends of two clients. */
-#define SHUT (-2)
-
 /* A token that was never nacked was never held: a client has published it that found none. Another one may have been
  * lost with its holder. */
 typedef enum standing { NEVER_HELD, FREE, PERHAPS_HELD } standing;
@@ -129,15 +123,14 @@ al_proof_act al_proof_next(const al_proof *proof, int64_t now, bool shields) {
   if (!proof->has_token || proof->act != AL_PROOF_RESTS) return AL_PROOF_RESTS;
   bool doubts = now < proof->free_at, is_due = now >= proof->acted_at + AL_PROOF_PULSE;
   if (!doubts && proof->proved_at < proof->free_at) return AL_PROOF_REJECTS;
-  bool even = is_even(counts_now(proof));
-  if (doubts || (shields && is_held(proof)))
-    return even || surplus(proof) > SHUT ? AL_PROOF_NACKS : is_due ? AL_PROOF_REJECTS : AL_PROOF_RESTS;
-  if (!even) return AL_PROOF_NACKS;
-  if (surplus(proof) < 0) return AL_PROOF_REJECTS;
-  return surplus(proof) > 0 || is_due ? AL_PROOF_NACKS : AL_PROOF_RESTS;
+  bool keeps_odd = doubts || (shields && is_held(proof));
+  int64_t excess =
+      surplus(proof) + keeps_odd; /* at rest the token is even and its surplus 0, or odd and -1 */
+  if (excess > 0 || is_even(counts_now(proof)) == keeps_odd) return AL_PROOF_NACKS;
+  return excess < 0 ? AL_PROOF_REJECTS : is_due ? AL_PROOF_NACKS : AL_PROOF_RESTS;
 }
 
-bool al_proof_is_shielded(const al_proof *proof) { return !is_left_free(counts_now(proof)); }
+bool al_proof_is_shielded(const al_proof *proof) { return !is_even(counts_now(proof)); }
 
 void al_proof_acts(al_proof *proof, al_proof_act act, int64_t now) {
   proof->act = act;
@@ -150,8 +143,8 @@ void al_proof_hurry(al_proof *proof) {
 
 /* The channel's end follows what was sent before. */
 bool al_proof_is_settled(const al_proof *proof, int64_t now) {
-  return proof->has_token && is_left_free(counts_after_act(proof)) && !is_unmarked(proof) &&
-         now >= proof->free_at;
+  counts after = counts_after_act(proof), ended = {after.returns + 2, after.failures + 1};
+  return standing_of(ended) == FREE && now >= proof->free_at;
 }
 
 bool al_proof_is_doubtful(const al_proof *proof, int64_t now) {

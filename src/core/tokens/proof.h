@@ -15,7 +15,7 @@
  * its holder's channel has ended. When the queue has moved it away it is odd, however many clients end then that have done
  * nothing to it. Where it is not free, the last holder may not know that it is not, and the next client waits for
  * AL_PROOF_TAKEOVER. So it does where the token was never nacked, as there may have been another; unless the queue is new,
- * too. While it waits it keeps the token shut, which is odd, and `surplus` below -1: should it end, or the queue move the
+ * too. While it waits it keeps the token shut, which is odd, at a `surplus` of -1: should it end, or the queue move the
  * token, the next one waits, too.
  *
  * The queue keeps what a consumer has that it was told twice to be out of reach, but gives the role to the next one. It
@@ -26,8 +26,8 @@
  * rejects the token, and it comes again, with counts that are exactly one step further. Then the queue has handled the
  * reject after it was sent, as nothing else gives the client the token again without another count. (A nack has no such
  * answer: the queue may have moved the token away and back.) The mutex is held after this proof, when `surplus` is 0 and
- * the token even. A holder proves it again from time to time, by two nacks and two rejects: while it is odd then, between
- * the nacks, `surplus` is low.
+ * the token even. A holder proves it again from time to time, by two nacks and then two rejects: so `surplus` is low when
+ * the token is odd.
  *
  * Nothing here sends. */
 #ifndef AL_CORE_TOKENS_PROOF_H
@@ -46,7 +46,7 @@ typedef enum al_proof_act { AL_PROOF_RESTS, AL_PROOF_NACKS, AL_PROOF_REJECTS } a
 
 typedef struct al_proof {
   int64_t new_until; /* the queue is new until then: a token that was never nacked had no holder before */
-  bool has_token;    /* as far as this client knows */
+  bool has_token;    /* one has come */
   char id[40];       /* the token's message id, which no other token of this library has */
   int64_t returns, failures; /* the token's, as it came last */
   int64_t free_at;           /* another client may hold the mutex before that */

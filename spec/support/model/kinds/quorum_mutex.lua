@@ -83,7 +83,7 @@ function troubles.partition(crowd)
   if queue and not is_any_cut(queue) then cut(crowd, queue, pick_node(crowd, queue)) end
 end
 
--- The next node whose client proves something is cut off in the moment of the queue's answer; seldom that of a waiter.
+-- The next node whose client proves something is cut off in the moment of the queue's answer.
 troubles["partition in time"] = function (crowd) crowd.kind.is_aimed = true end
 
 local function ends(channel) channel:fail(541, "INTERNAL_ERROR") end
@@ -94,8 +94,11 @@ function QuorumMutex:delivered(queue, consumer, message)
     self.ending = self.ending - 1
     self.crowd.world:after(0, ends, consumer.channel)
   end
+  if self.steps_next then
+    self.steps_next = false
+    self.crowd.world:after(0, queue.step_clock, queue)
+  end
   if not self.is_aimed or not own or own.acquired == 0 or is_any_cut(queue) then return end
-  if 2 * own.failures - own.acquired <= -3 and self.crowd.random:chance(0.8) then return end
   self.is_aimed = false
   cut(self.crowd, queue, consumer.channel.connection.node)
 end
@@ -117,13 +120,13 @@ function troubles.lag(crowd)
   queue:lag(pick_node(crowd, queue), seconds)
 end
 
--- A clock takes the token from its holder, and up to two clients end that get it next and have done nothing to it (see
--- "What remains" in docs/specification.md, 6.1). Another clock may take it once more from a client that has it then.
+-- A clock takes the token from its holder, perhaps in the middle of a proof, and up to two clients end that get it next
+-- and have done nothing to it (see "What remains" in docs/specification.md, 6.1). Another clock may take it once more.
 function troubles.clock(crowd)
   local queue, self, random, world = crowd.broker.queues[QUEUE], crowd.kind, crowd.random, crowd.world
   if not queue or world.now < self.steps_at then return end
   self.ending, self.steps_at = random:below(3) - 1, world.now + 30
-  queue:step_clock()
+  if random:chance(0.5) then self.steps_next = true else queue:step_clock() end
   if random:chance(0.5) then world:after(random:between(1, 14), queue.step_clock, queue) end
 end
 
