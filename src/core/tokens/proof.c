@@ -124,8 +124,8 @@ al_proof_act al_proof_next(const al_proof *proof, int64_t now, bool shields) {
   bool doubts = now < proof->free_at, is_due = now >= proof->acted_at + AL_PROOF_PULSE;
   if (!doubts && proof->proved_at < proof->free_at) return AL_PROOF_REJECTS;
   bool keeps_odd = doubts || (shields && is_held(proof));
-  int64_t excess =
-      surplus(proof) + keeps_odd; /* at rest the token is even and its surplus 0, or odd and -1 */
+  /* At rest the token is even and its surplus 0, or odd and -1. */
+  int64_t excess = surplus(proof) + keeps_odd;
   if (excess > 0 || is_even(counts_now(proof)) == keeps_odd) return AL_PROOF_NACKS;
   return excess < 0 ? AL_PROOF_REJECTS : is_due ? AL_PROOF_NACKS : AL_PROOF_RESTS;
 }
