@@ -121,12 +121,13 @@ bool al_proof_has_token(const al_proof *proof, int64_t now) {
 
 al_proof_act al_proof_next(const al_proof *proof, int64_t now, bool shields) {
   if (!proof->has_token || proof->act != AL_PROOF_RESTS) return AL_PROOF_RESTS;
-  bool doubts = now < proof->free_at, is_due = now >= proof->acted_at + AL_PROOF_PULSE;
-  if (!doubts && proof->proved_at < proof->free_at) return AL_PROOF_REJECTS;
-  bool keeps_odd = doubts || (shields && is_held(proof));
+  bool even = is_even(counts_now(proof)), is_due = now >= proof->acted_at + AL_PROOF_PULSE;
+  if (now < proof->free_at) return even ? AL_PROOF_NACKS : AL_PROOF_RESTS;
+  if (proof->proved_at < proof->free_at) return AL_PROOF_REJECTS;
+  bool keeps_odd = shields && is_held(proof);
   /* At rest the token is even and its surplus 0, or odd and -1. */
   int64_t excess = surplus(proof) + keeps_odd;
-  if (excess > 0 || is_even(counts_now(proof)) == keeps_odd) return AL_PROOF_NACKS;
+  if (excess > 0 || even == keeps_odd) return AL_PROOF_NACKS;
   return excess < 0 ? AL_PROOF_REJECTS : is_due ? AL_PROOF_NACKS : AL_PROOF_RESTS;
 }
 
@@ -155,6 +156,6 @@ int64_t al_proof_due(const al_proof *proof) {
   if (!proof->has_token) return AL_NEVER;
   int64_t due = is_held(proof) ? proof->certain_until : AL_NEVER;
   if (proof->act != AL_PROOF_RESTS) return due;
-  if (proof->proved_at < proof->free_at) due = al_earlier(due, proof->free_at);
+  if (proof->proved_at < proof->free_at) return al_earlier(due, proof->free_at);
   return al_earlier(due, proof->acted_at + AL_PROOF_PULSE);
 }

@@ -15,8 +15,7 @@
  * its holder's channel has ended. When the queue has moved it away it is odd, however many clients end then that have done
  * nothing to it. Where it is not free, the last holder may not know that it is not, and the next client waits for
  * AL_PROOF_TAKEOVER. So it does where the token was never nacked, as there may have been another; unless the queue is new,
- * too. While it waits it keeps the token shut, which is odd, at a `surplus` of -1: should it end, or the queue move the
- * token, the next one waits, too.
+ * too. While it waits it leaves the token odd: should it end, the next one waits, too.
  *
  * The queue keeps what a consumer has that it was told twice to be out of reach, but gives the role to the next one. It
  * counts both then. While it does, no token is free: the first client may hold the mutex by another token, or give back
@@ -81,11 +80,11 @@ bool al_proof_needs_count(const al_proof *proof);
 /* False, too, when the token was given back and did not come for so long that it may have gone elsewhere. */
 bool al_proof_has_token(const al_proof *proof, int64_t now);
 
-/* Returns in which way the token is to be given back now. `shields`: a holder keeps it shut, so that the end of its
- * channel lets the next client wait: the holder may learn late of it. */
+/* Returns in which way the token is to be given back now. `shields`: a holder keeps it odd, so that the end of its channel
+ * lets the next client wait: the holder may learn late of it. */
 al_proof_act al_proof_next(const al_proof *proof, int64_t now, bool shields);
 
-/* True if the next client would wait, should the channel end now. */
+/* True if the next client will wait, should the channel end now. */
 bool al_proof_is_shielded(const al_proof *proof);
 
 /* It is given back so. */
