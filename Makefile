@@ -15,10 +15,14 @@ PKG_CONFIG ?= pkg-config
 INSTALL ?= install
 CURL ?= $(if $(STATIC),0,1)
 
-BUILD := build/$(LUA)$(if $(SANITIZE),-sanitize$(patsubst thread,-thread,$(SANITIZE:1=)))$(if $(WERROR),-$(CC)-werror)
+VARIANT := $(if $(SANITIZE),-sanitize$(patsubst thread,-thread,$(SANITIZE:1=)))$(if $(WERROR),-$(CC)-werror)
+BUILD := build/$(LUA)$(VARIANT)
 CORE := $(BUILD)/amqplocks/core.so
-SOURCES := $(sort $(wildcard src/core/*/*.c src/transport/*.c src/lua/*.c))
-OBJECTS := $(SOURCES:src/%.c=$(BUILD)/objects/%.o)
+# All Luas share what does not depend on Lua.
+C_BUILD := build/objects$(VARIANT)
+C_SOURCES := $(sort $(wildcard src/core/*/*.c src/transport/*.c))
+C_OBJECTS := $(C_SOURCES:src/%.c=$(C_BUILD)/%.o)
+OBJECTS := $(C_OBJECTS) $(patsubst src/%.c,$(BUILD)/objects/%.o,$(sort $(wildcard src/lua/*.c)))
 LUA_FILES := $(sort $(wildcard lua/amqplocks/*.lua lua/amqplocks/*/*.lua))
 # The Lua that runs the specs. The sanitizer must be in the process before the module is loaded.
 SANITIZED_LUA := $(BUILD)/bin/$(LUA)
@@ -88,7 +92,7 @@ BUILDING = @echo "building $@" && mkdir -p $(@D)
 export GC
 export AMQPLOCKS_LIB = $(CURDIR)/$(LIB)
 export AMQPLOCKS_CLI = $(CURDIR)/$(CLI)
-export AMQPLOCKS_OBJECTS = $(CURDIR)/$(BUILD)/objects
+export AMQPLOCKS_OBJECTS = $(CURDIR)/$(C_BUILD)
 export AMQPLOCKS_SANITIZER = $(SANITIZER) $(SANITIZER_LIBS)
 export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
@@ -148,12 +152,20 @@ $(CORE): $(OBJECTS) src/lua/exports.map
 	$(BUILDING)
 	$(Q)$(CC) $(ALL_CFLAGS) -shared -Wl,--version-script=src/lua/exports.map $(LDFLAGS) -o $@ $(OBJECTS) $(SANITIZER_LIBS) $$($(PKG_CONFIG) --libs $(PACKAGES))
 
-$(BUILD)/objects/%.o: src/%.c Makefile | $(READY)
+# $(call COMPILE,package of Lua)
+define COMPILE
 	@echo "compiling $<"
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CFLAGS) $$($(PKG_CONFIG) --cflags $(LUA_PACKAGE) $(PACKAGES)) -MMD -MP -c -o $@ $< || $(LOOK)
+	$(Q)$(CC) $(ALL_CFLAGS) $$($(PKG_CONFIG) --cflags $(1) $(PACKAGES)) -MMD -MP -c -o $@ $< || $(LOOK)
+endef
 
--include $(wildcard $(BUILD)/objects/*/*.d $(BUILD)/objects/*/*/*.d)
+$(C_BUILD)/%.o: src/%.c Makefile | $(READY)
+	$(call COMPILE)
+
+$(BUILD)/objects/%.o: src/%.c Makefile | $(READY)
+	$(call COMPILE,$(LUA_PACKAGE))
+
+-include $(wildcard $(C_BUILD)/*/*.d $(C_BUILD)/*/*/*.d $(BUILD)/objects/*/*.d)
 
 $(SANITIZED_LUA): spec/support/preload.c Makefile | $(CORE)
 	@echo "making $@, a $(LUA) with the sanitizers in it"
@@ -202,12 +214,11 @@ uninstall: ## remove the files that install, install-lib, install-lib-lua and in
 # objects. They are built in build/lib; pkg-config finds them there with PKG_CONFIG_PATH=build/lib.
 
 OBJCOPY ?= objcopy
-LIB := build/lib$(patsubst build/$(LUA)%,%,$(BUILD))
+LIB := build/lib$(VARIANT)
 VERSION := $(shell sed -n 's/^.define AL_VERSION "\([^"]*\)".*/\1/p' src/amqplocks.h)
 # While the major version is 0, a new minor version may break the ABI, so the soname has both.
 SONAME := libamqplocks.so.$(basename $(VERSION))
 SHARED := libamqplocks.so.$(VERSION)
-C_OBJECTS := $(filter-out $(BUILD)/objects/lua/%,$(OBJECTS))
 EMBEDDED := $(BUILD)/objects/embed/embedded.o
 PARTS := $(BUILD)/embed/parts.h
 
@@ -286,9 +297,9 @@ install-lib-lua: lib-lua ## install the archive for programs that host $(LUA)
 # STATIC=1: Debian has no static form of what its libcurl needs.
 
 HAS_CURL := $(filter-out 0,$(CURL))
-CLI := build/cli$(patsubst build/$(LUA)%,%,$(BUILD))$(if $(STATIC),-static)$(if $(DYNAMIC),-dynamic)$(if $(HAS_CURL),,-nocurl)
-CLI_OBJECTS = $(patsubst src/%.c,$(BUILD)/objects/%.o,$(wildcard src/cli/common/*.c src/cli/$(1)/*.c))
-CLI_WITHOUT := $(BUILD)/objects/cli/admin/$(if $(HAS_CURL),http_none,http).o
+CLI := build/cli$(VARIANT)$(if $(STATIC),-static)$(if $(DYNAMIC),-dynamic)$(if $(HAS_CURL),,-nocurl)
+CLI_OBJECTS = $(patsubst src/%.c,$(C_BUILD)/%.o,$(wildcard src/cli/common/*.c src/cli/$(1)/*.c))
+CLI_WITHOUT := $(C_BUILD)/cli/admin/$(if $(HAS_CURL),http_none,http).o
 CLI_PACKAGES = $(CLI_OWN) $(if $(DYNAMIC),,$(PACKAGES))
 
 cli: $(CLI)/amqp-lock $(CLI)/amqp-lock-admin ## the commands amqp-lock and amqp-lock-admin, in build/cli; STATIC=1
@@ -323,8 +334,8 @@ test: prepare ## all specs, or SPEC=path; SANITIZE=1 or thread, GC=1
 	$(BUILD_FOR_SPECS) lib lib-lua
 	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/unit spec/sim spec/broker)
 
-# nginx runs LuaJIT, with whichever Lua the specs run.
-build-for-nginx: | $(READY)
+# nginx runs LuaJIT, with whichever Lua the specs run. What both share is not to be made by two makes at a time.
+build-for-nginx: $(CORE)
 	@[ $(BUILD) = build/luajit ] || $(MAKE) --no-print-directory $(if $(V),,-s) LUA=luajit SANITIZE= WERROR= build
 
 test-unit: ## the unit specs, which need no broker, or SPEC=path

@@ -5,7 +5,7 @@
 # specs run these.
 
 # The core and the bytes transport: all the sources of a session without sockets.
-FUZZED := $(filter src/core/% $(addprefix src/transport/,bytes.c frames.c headers.c input.c output.c),$(SOURCES))
+FUZZED := $(filter src/core/% $(addprefix src/transport/,bytes.c frames.c headers.c input.c output.c),$(C_SOURCES))
 
 FUZZ_CC := clang
 FUZZ_TARGETS := session url
@@ -39,7 +39,7 @@ $(FUZZ_TARGETS:%=build/fuzz/%): build/fuzz/%: build/fuzz/objects/fuzz/%.o $(FUZZ
 -include $(wildcard build/fuzz/objects/*/*.d build/fuzz/objects/*/*/*.d)
 
 $(REPLAYS): $(BUILD)/fuzz/replay-%: tools/fuzz/replay.c tools/fuzz/%.c tools/fuzz/peer.c tools/fuzz/wire.c \
-		$(FUZZED:src/%.c=$(BUILD)/objects/%.o) tools/fuzz/peer.h tools/fuzz/wire.h
+		$(FUZZED:src/%.c=$(C_BUILD)/%.o) tools/fuzz/peer.h tools/fuzz/wire.h
 	$(BUILDING)
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $$($(PKG_CONFIG) --cflags librabbitmq) -o $@ $(filter %.c %.o,$^) $(SANITIZER_LIBS) \
 	  $$($(PKG_CONFIG) --libs librabbitmq)

@@ -118,7 +118,7 @@ describe("the module", function()
     assert.equal(2, linked)
     assert.matches("ar rcs build/lib/libamqplocks.a", calls, 1, true)
     process.shell("rm", place .. "/calls")
-    run("/tree", ("make -B LUA=%s build/%s/objects/core/base/code_name.o %s"):format(LUA, LUA, tools))
+    run("/tree", ("make -B LUA=%s build/objects/core/base/code_name.o %s"):format(LUA, tools))
     assert.matches("%-O0 %-fstack%-protector%-strong [^\n]*%-D_FORTIFY_SOURCE=2 %-Wdate%-time [^\n]*%-c ",
       process.contents(place .. "/calls"))
   end)

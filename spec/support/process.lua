@@ -264,7 +264,7 @@ end
 --- The objects of this build that were made of sources, such as "src/core/*/*.c", and the flags to link them with.
 -- These are the sources that there are today: an older build may have left objects of others.
 function process.objects(sources)
-  local place = os.getenv "AMQPLOCKS_OBJECTS" or "build/lua5.4/objects"
+  local place = os.getenv "AMQPLOCKS_OBJECTS" or "build/objects"
   local objects = process.shell("sh", "-c", "echo " .. sources):gsub("src/(%S+)%.c", place .. "/%1.o"):gsub("\n", " ")
   return objects .. (os.getenv "AMQPLOCKS_SANITIZER" or "")
 end
