@@ -92,7 +92,7 @@ function QuorumMutex:delivered(queue, consumer, message)
   local own = message.own
   if self.ending > 0 then
     self.ending = self.ending - 1
-    self.crowd.world:after(0, ends, consumer.channel)
+    self.crowd.world:after(self.crowd.random:pick{ 0, 0.001, 0.003 }, ends, consumer.channel)
   end
   if self.steps_next then
     self.steps_next = false
@@ -121,7 +121,8 @@ function troubles.lag(crowd)
 end
 
 -- A clock takes the token from its holder, perhaps in the middle of a proof, and up to two clients end that get it next
--- and have done nothing to it (see "What remains" in docs/specification.md, 6.1). Another clock may take it once more.
+-- and have done nothing to it, or hardly anything (see "What remains" in docs/specification.md, 6.1). Another clock may
+-- take it once more.
 function troubles.clock(crowd)
   local queue, self, random, world = crowd.broker.queues[QUEUE], crowd.kind, crowd.random, crowd.world
   if not queue or world.now < self.steps_at then return end
