@@ -80,8 +80,8 @@ bool al_proof_needs_count(const al_proof *proof);
 /* False, too, when the token was given back and did not come for so long that it may have gone elsewhere. */
 bool al_proof_has_token(const al_proof *proof, int64_t now);
 
-/* Returns in which way the token is to be given back now. `shields`: a holder keeps it odd, so that the end of its channel
- * lets the next client wait: the holder may learn late of it. */
+/* Returns in which way the token is to be given back now. `shields`: a holder keeps it odd, and far from free, so that
+ * the end of its channel lets the next client wait: the holder may learn late of it. */
 al_proof_act al_proof_next(const al_proof *proof, int64_t now, bool shields);
 
 /* True if the next client will wait, should the channel end now. */
