@@ -17,7 +17,8 @@ static int64_t surplus_of(counts of) { return of.failures - silent(of); }
 
 static bool is_even(counts of) { return silent(of) % 2 == 0; }
 
-/* The surplus of an odd token that its holder shields: the queue may move it, and eight clients end, and it is not free. */
+/* A holder that shields its token brings the surplus to this, by one with each proof: the queue may move it then, and
+ * eight clients end, and it is not free. */
 #define SHIELDED (-7)
 
 /* A token that was never nacked was never held: a client has published it that found none. Another one may have been
@@ -128,9 +129,10 @@ al_proof_act al_proof_next(const al_proof *proof, int64_t now, bool shields) {
   if (now < proof->free_at) return even ? AL_PROOF_NACKS : AL_PROOF_RESTS;
   if (proof->proved_at < proof->free_at) return AL_PROOF_REJECTS;
   bool keeps_odd = shields && is_held(proof);
-  int64_t excess = surplus(proof) - (keeps_odd ? SHIELDED : 0);
-  if (excess > 0 || even == keeps_odd) return AL_PROOF_NACKS;
-  return excess < 0 ? AL_PROOF_REJECTS : is_due ? AL_PROOF_NACKS : AL_PROOF_RESTS;
+  if (even == keeps_odd) return AL_PROOF_NACKS;
+  int64_t least = !keeps_odd ? 0 : proof->proves ? SHIELDED : -1;
+  if (surplus(proof) < least) return AL_PROOF_REJECTS;
+  return is_due || (surplus(proof) > 0 && !keeps_odd) ? AL_PROOF_NACKS : AL_PROOF_RESTS;
 }
 
 bool al_proof_is_shielded(const al_proof *proof) { return !is_even(counts_now(proof)); }
