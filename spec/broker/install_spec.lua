@@ -68,7 +68,7 @@ describe("the module", function()
       cd "$1" && mkdir -p elsewhere programs tools tree/spec tree/docs tree/build && cd "$OLDPWD" || exit
       cp -Rp Makefile LICENSE lua src "$1/tree" && cp -Rp spec/support "$1/tree/spec" && cp -Rp docs/man "$1/tree/docs"
       cp -Rp "$1/tree" "$1/bare"
-      for built in "build/$2" build/lib build/cli; do [ ! -d $built ] || cp -Rp $built "$1/tree/build"; done
+      for built in "$2" objects lib cli; do [ ! -d "build/$built" ] || cp -Rp "build/$built" "$1/tree/build"; done
       rm -f "$1"/tree/build/lib/*.pc && touch "$1/tree/src/core/base/code_name.c"]], "sh", place, LUA)
     process.write(place .. "/elsewhere/program.lua", PROGRAM)
     for _, tool in ipairs { "cc", "ar" } do
