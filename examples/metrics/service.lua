@@ -35,8 +35,8 @@ end
 local function import(conn)
   local mutex = conn:mutex "metrics-import"
   while true do
-    work(mutex, { timeout = 5, patient = true }, 0.02)
-    cqueues.sleep(math.random() * 0.05)
+    work(mutex, { timeout = 5, patient = true }, 0.05)
+    cqueues.sleep(math.random() * 0.3)
   end
 end
 
@@ -44,8 +44,8 @@ local function read(conn, rewrites)
   local catalogue = conn:rwlock "metrics-catalogue"
   for round = 1, math.huge do
     local side = rewrites and round % 10 == 0 and catalogue:writer() or catalogue:reader()
-    work(side, { timeout = 5, patient = true }, 0.01)
-    cqueues.sleep(math.random() * 0.05)
+    work(side, { timeout = 5, patient = true }, 0.02)
+    cqueues.sleep(math.random() * 0.3)
   end
 end
 
