@@ -18,7 +18,6 @@ local operated_it = broker.operated_it(it, pending)
 local AMQP_LOCK = command.DIRECTORY .. "/amqp-lock"
 
 stage.tidy(command.clear)
-teardown(locale.remove)
 
 -- Runs amqp-lock, which must end with this status; returns its output.
 local function ends(status, ...) return command.ends({}, status, ...) end

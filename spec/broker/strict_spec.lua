@@ -10,7 +10,6 @@ local process = require "spec.support.process"
 local stage = require "spec.support.stage"
 
 stage.tidy()
-teardown(locale.remove)
 
 -- Tells the spec when it holds the mutex, and releases it then.
 local PROGRAM = [[

@@ -6,8 +6,6 @@
 local locale = require "spec.support.locale"
 local process = require "spec.support.process"
 
-teardown(locale.remove)
-
 local HERE = process.shell("pwd"):match "[^\n]+"
 
 -- Those that were built for this run; `make matrix` has the others.
