@@ -3,6 +3,7 @@
 
 -- The table of the answers that clients get, on a real broker. spec/unit/lua/testing_conformance_spec has it on the
 -- fake.
+local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local conformance = require "spec.support.testing_rows"
@@ -12,19 +13,20 @@ local until_true = require "spec.support.until"
 local operated_it = broker.operated_it(it, pending)
 
 describe("a real broker, as amqplocks.testing:", function()
+  local admin
+
+  setup(function() admin = assert(amqplocks.connect()) end)
+  teardown(function() admin:close() end)
   stage.tidy()
 
   conformance(it, operated_it, function()
     local name, label = stage.name(), client.unique "conformance"
-    local admin = stage.connect()
     stage.undo(function()
       for _, bell in ipairs { "mutexbell", "rwbell", "manybell", "tokenmanybell", "fastmutex" } do
         stage.delete(name .. "-" .. bell)
       end
-      local last = stage.connect()
-      last:admin(name):destroy()
-      last:token_semaphore(name):destroy()
-      last:close()
+      admin:admin(name):destroy()
+      admin:token_semaphore(name):destroy()
     end)
     local conn = stage.connect(nil, { name = label })
     return {
