@@ -52,7 +52,9 @@ describe("when somebody is killed", function()
       assert.is_true(stage.connect():admin(name):destroy())
     end)
     local held = stage.process(name)
-    held:begin("locks = {} for i = 1, ... do locks[i] = assert(sem:acquire{ timeout = 60 }) end", slots):finish(120)
+    held:begin([[ -- a search that begins at slot 1 looks at all that are held
+      sem, locks = conn:semaphore(..., { strategy = "last" }), {}
+      for i = 1, select(2, ...) do locks[i] = assert(sem:acquire{ timeout = 60 }) end]], name, slots):finish(120)
     line.until_at(name, 0, slots)
     for i, one in ipairs(line.processes(name, 10)) do waiting[i] = line.join(one) end
     held:kill()
