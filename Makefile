@@ -18,7 +18,7 @@ CURL ?= $(if $(STATIC),0,1)
 VARIANT := $(if $(SANITIZE),-sanitize$(patsubst thread,-thread,$(SANITIZE:1=)))$(if $(WERROR),-$(CC)-werror)
 BUILD := build/$(LUA)$(VARIANT)
 CORE := $(BUILD)/amqplocks/core.so
-# All Luas share what does not depend on Lua.
+# The objects that do not depend on Lua: all Luas share them.
 C_BUILD := build/objects$(VARIANT)
 C_SOURCES := $(sort $(wildcard src/core/*/*.c src/transport/*.c))
 C_OBJECTS := $(C_SOURCES:src/%.c=$(C_BUILD)/%.o)
@@ -334,7 +334,8 @@ test: prepare ## all specs, or SPEC=path; SANITIZE=1 or thread, GC=1
 	$(BUILD_FOR_SPECS) lib lib-lua
 	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/unit spec/sim spec/broker)
 
-# nginx runs LuaJIT, with whichever Lua the specs run. What both share is not to be made by two makes at a time.
+# nginx runs LuaJIT, with whichever Lua the specs run. The module comes first: two makes at a time must not compile the
+# objects that both share.
 build-for-nginx: $(CORE)
 	@[ $(BUILD) = build/luajit ] || $(MAKE) --no-print-directory $(if $(V),,-s) LUA=luajit SANITIZE= WERROR= build
 
