@@ -29,27 +29,32 @@ local function await_jobs(one, count)
   until_true(function() return select(2, one:output():gsub("job %d+\n", "")) == count, one:output() end, SECONDS)
 end
 
--- Another process waits for the mutex, which is then lost; returns that process, which has it.
-local function lose(name)
-  local other = line.join(gate.process("mutex", name))
-  gate.until_rung("mutex", name)
-  broker.suite:delete_queue(gate.queue("mutex", name))
-  return gate.served(other)
+local JOB = "echo job $$; exec sleep 600"
+
+-- The same, but at first it outlives TERM until `lose` is done: amqp-lock could acquire again before the waiter does.
+local function unhurried()
+  local is_lost = "[ -e " .. command.place() .. "/lost ]"
+  return is_lost .. " && last='exec sleep 600' || trap '' TERM; echo job $$; " ..
+    "until " .. is_lost .. "; do sleep 0.1; done; $last"
 end
 
-local JOB = "echo job $$; exec sleep 600"
+-- Another process waits for the lock, which is then lost; returns that process, which has it.
+local function lose(kind, name)
+  local other = line.join(gate.process(kind, name))
+  gate.until_rung(kind, name)
+  broker.suite:delete_queue(gate.queue(kind, name))
+  gate.served(other)
+  process.write(command.place() .. "/lost", "")
+  return other
+end
 
 describe("amqp-lock --restart", function()
   operated_it("runs its command again when the next holder has released, and nothing of it lives meanwhile", function()
     local name = gate.name()
     stage.undo(function() stage.delete(name .. "-rwfence") end)
-    local one, job = start("-W", "--fenced", name, "-c",
-      "echo ticket $AMQP_LOCK_TICKET fence $AMQP_LOCK_FENCE $AMQP_LOCK_OUTER_TICKETS .; " .. JOB)
-    local waiter = gate.process("write", name)
-    line.join(waiter)
-    gate.until_rung("write", name)
-    broker.suite:delete_queue(gate.queue("write", name))
-    gate.served(waiter)
+    local one, job = start("--heartbeat=60", "--grace=60", "-W", "--fenced", name, "-c",
+      "echo ticket $AMQP_LOCK_TICKET fence $AMQP_LOCK_FENCE $AMQP_LOCK_OUTER_TICKETS .; " .. unhurried())
+    local waiter = lose("write", name)
     until_true(function() return not job:alive() end, SECONDS)
     assert.is_nil(one:status())
     await_jobs(one, 1)
@@ -94,8 +99,8 @@ describe("amqp-lock --restart", function()
     one:signal "TERM"
     broker.suite:delete_queue(gate.queue("mutex", name))
     assert.same({ "exit", 76 }, { one:wait(SECONDS) }, one:output())
-    local again = start(name, "-c", JOB)
-    local other = lose(name)
+    local again = start("--heartbeat=60", "--grace=60", name, "-c", unhurried())
+    local other = lose("mutex", name)
     until_true(function() return again:told():find('"event":"lost".*"event":"waiting"'), again:told() end, SECONDS)
     again:signal "TERM"
     assert.same({ "signal", 15 }, { again:wait() }, again:output())
@@ -105,8 +110,8 @@ describe("amqp-lock --restart", function()
 
   operated_it("gives up when it has not had the lock again within its time", function()
     local name = gate.name()
-    local one = start("-w", "3", name, "-c", JOB)
-    lose(name)
+    local one = start("--heartbeat=60", "--grace=60", "-w", "3", name, "-c", unhurried())
+    lose("mutex", name)
     assert.same({ "exit", 75 }, { one:wait(SECONDS) }, one:output())
   end)
 end)
