@@ -280,20 +280,24 @@ operated_describe("the guide's commands for operators", function()
     local expected = { "1-B", "admin", "many", "mutex", "reader-" .. reader.ticket, "tokenadmin", "tokenmany",
       "writer" }
     local by = '\t(%S+)\t(%S+)\t[^\n]*"x%-amqplocks%-holder","([^"]*)"'
-    until_true(function() -- on a busy machine rabbitmqctl may lose the end of a list, and takes half a minute for one
-      local output, seen = process.shell("sh", "-c", script .. "\n:"), {}
+    local seen, roles = {}, {} -- by all calls so far: on a busy machine rabbitmqctl may lose the end of a list
+    until_true(function()
+      local output = "\n" .. process.shell("sh", "-c", script .. "\n:")
       for channel, tag, holder in output:gmatch(plain .. "%.semaphore" .. by) do
-        seen[holder] = (output:match("\n" .. channel:gsub("%p", "%%%0") .. "\t(%d+)\n") or "?") .. " " .. tag
+        local held = output:match("\n" .. channel:gsub("%p", "%%%0") .. "\t(%d+)\n")
+        seen[holder] = held and held .. " " .. tag or seen[holder]
       end
       for tag, active, holder in output:gmatch(plain .. "%-fastmutex" .. by) do
         seen["fast " .. holder] = active .. " " .. tag
       end
-      local roles = {}
-      for role in ("\n" .. output):gmatch("\n" .. plain .. "%-(%S+)\t%[") do table.insert(roles, role) end
+      for role in output:gmatch("\n" .. plain .. "%-(%S+)\t%[") do
+        if not roles[role] then table.insert(roles, role) end
+        roles[role] = true
+      end
+      seen.ticket = seen.ticket or output:find("\n" .. plain .. '%-mutex\t%[[^\n]*"' .. mutex.ticket .. '"[^\n]*\n')
+      seen.token = seen.token or output:find(name .. "-fastmutex\t1\n", 1, true)
       table.sort(roles)
-      return table.concat(roles, " ") == table.concat(expected, " ")
-        and ("\n" .. output):find("\n" .. plain .. '%-mutex\t%[[^\n]*"' .. mutex.ticket .. '"[^\n]*\n')
-        and output:find(name .. "-fastmutex\t1\n", 1, true)
+      return table.concat(roles, " ") == table.concat(expected, " ") and seen.ticket and seen.token
         and seen["press 4"] == "1 " .. permit.ticket and seen["fast press 4"] == "true " .. fast.ticket
         and (seen["press 5"] or ""):find "^0 %x+$" and (seen["fast press 5"] or ""):find "^false %x+$", output
     end, 900)
