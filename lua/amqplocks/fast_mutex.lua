@@ -3,7 +3,7 @@
 
 --- The fast mutex: mutual exclusion by a queue that stays when nobody holds the mutex. An acquire is one round trip,
 -- and a release is none. The client that comes first makes the queue. It excludes no plain mutex of its name. With
--- `queue_type = "quorum"` it stays exclusive when a cluster is partitioned, and an acquire is two round trips.
+-- `queue_type = "quorum"` it stays exclusive when a cluster is partitioned, and an acquire is four round trips.
 local acquiring = require "amqplocks.acquiring"
 local methods = require "amqplocks.methods"
 local options = require "amqplocks.options"

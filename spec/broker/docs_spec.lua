@@ -85,11 +85,12 @@ operated_it("docs/production.md has a policy that applies to no queue of a lock"
     local conn = stage.connect()
     conn:admin(name):destroy()
     conn:token_semaphore(name):destroy()
-    for _, role in ipairs { "-mutexbell", "-w-rwbell", "-work" } do stage.delete(name .. role) end
+    for _, role in ipairs { "-mutexbell", "-f-fastmutex", "-w-rwbell", "-work" } do stage.delete(name .. role) end
   end)
   assert(holder:admin(name):resize(1))
   assert(holder:token_semaphore(name):resize(1))
   for _, kind in ipairs { "semaphore", "mutex", "token_semaphore" } do stage.take(holder[kind](holder, name)) end
+  stage.take(holder:fast_mutex(name .. "-f"))
   assert(holder:rwlock(name):read())
   assert(holder:rwlock(name .. "-w"):write())
   gate.make_bell("mutex", name)
@@ -103,7 +104,7 @@ operated_it("docs/production.md has a policy that applies to no queue of a lock"
     local text = table.concat(rows, " ")
     return text:find(name .. "-work=" .. policy, 1, true), text
   end, 60)
-  assert.is_true(#rows >= 10)
+  assert.is_true(#rows >= 11)
   for _, row in ipairs(rows) do
     if row ~= name .. "-work=" .. policy then assert.matches("=none$", row) end
   end
