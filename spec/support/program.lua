@@ -44,7 +44,7 @@ end
 
 --- Builds one of the libraries with the thread sanitizer, whatever this run is built with; returns its directory.
 function program.races(goal)
-  program.make(goal, "VARIANT=-races", "SANITIZE=thread", "CFLAGS=-O1 -g")
+  program.make(goal, "VARIANT=-races", "SANITIZE=thread", "CFLAGS=-O0 -g1")
   return process.shell("pwd"):match "[^\n]+" .. "/build/lib-races"
 end
 
