@@ -26,7 +26,7 @@ local NEAR = { Crowd.near[1] }
 
 -- Stories of several kinds, by what follows the kind in their names: what happens, and options.
 local COMMON = {
-  [""] = { "while nothing happens", poll = 60, is_rung = true, seeds = 6 },
+  [""] = { "while nothing happens", poll = 60, is_rung = true, seeds = 4 },
   shared = { "twice in each process", programs = 2, poll = 60, is_rung = true },
   callers = { "by callers who share a session", programs = 4, shares = true },
   ["callers all"] = { "by callers who share a session, while everything happens", programs = 2, shares = true,
@@ -36,29 +36,29 @@ local COMMON = {
   death = { "while some of them are killed", troubles = { "death" } },
   orphans = { "while some of them die as they claim", workers = 8, version = "3.10.8", rounds = 5, count = 60,
     hold = 0.2, poll = 0.1, lags = { 0.5 }, paces = Crowd.near, waiting = { "for long" },
-    troubles = { "dies claiming" }, seeds = 8 },
+    troubles = { "dies claiming" } },
   bolts = { "while an operator deletes their bolts", version = "3.10.8", count = 60, hold = 0.2,
     troubles = { "no bolt" } },
   lost = { "while connections are lost", troubles = { "lost holder", "lost prober" } },
   bell = { "while the doorbell is broken", troubles = BELL },
   ["dead bell"] = { "while the node of the bell is dead", count = 12, hold = 0.3, troubles = { "dead bell" },
     is_dead = true },
-  denied = { "while they may not consume, now and then", count = 10, rounds = 6, troubles = { "denied" }, seeds = 2 },
+  denied = { "while they may not consume, now and then", count = 10, rounds = 6, troubles = { "denied" } },
   silent = { "while a queue that none of them wants does not answer", troubles = { "silent queue" },
-    is_silenced = true, seeds = 2 },
+    is_silenced = true },
   nodes = { "through different nodes, though connections are lost", nodes = 3, stale = 0.2, count = 12, hold = 0.2,
     troubles = { "death", "lost holder", "lost prober" } },
   again = { "again and again", workers = 4, rounds = 40, hold = 0.01, channels = 8,
     troubles = { "death", "lost prober", "stranger" }, seeds = 1 },
-  news = { "while they hear late that queues are gone", rounds = 10, hold = 0.01, notice = 0.1, seeds = 2 },
+  news = { "while they hear late that queues are gone", rounds = 10, hold = 0.01, notice = 0.1 },
   resize = { "while administrators come, change their number, and die", troubles = { "resize" } },
   restart = { "while the broker is restarted", count = 2, troubles = { "restart" } },
   stopping = { "while the broker is told to stop, and takes its time", rounds = 10, hold = 0.01, count = 2,
-    troubles = { "stopping" }, seeds = 2 },
+    troubles = { "stopping" } },
   cut = { "while some are cut off or stopped", heartbeat = 1, hold = 6, paces = Crowd.bad,
     troubles = { "cut off", "stopped" } },
   late = { "while answers are late, and some never come", heartbeat = 1, hold = 6, count = 20, paces = Crowd.bad,
-    troubles = { "stall", "cut off" }, seeds = 2 },
+    troubles = { "stall", "cut off" } },
   stall = { "while the network keeps things back", troubles = { "stall" } },
   long = { "while the broker lets nobody hold one for so long", troubles = { "too long", "stranger", "alarm" } },
   bold = { "seldom, so that most claims follow no search", workers = 3, rounds = 40, hold = 0.05, idle = 2, fair = 0,
@@ -76,8 +76,8 @@ local COMMON = {
   stopped = { "while they are stopped, again and again", often = 4, heartbeat = 1, hold = 2, count = 40,
     troubles = { "stopped" }, waiting = { "for long" } },
   ["far and stopped"] = { "while they are stopped, again and again", heartbeat = 1, rounds = 10, hold = 0.1,
-    count = 120, paces = Crowd.far, troubles = { "stopped" }, seeds = 2 },
-  all = { "while everything happens at once", heartbeat = 2, count = 12, troubles = EVERYTHING, seeds = 6 },
+    count = 120, paces = Crowd.far, troubles = { "stopped" } },
+  all = { "while everything happens at once", heartbeat = 2, count = 12, troubles = EVERYTHING, seeds = 4 },
 }
 
 -- Adds stories of a family: the names of those that are as above, and { name, what happens, options }. `like`: such a
@@ -85,7 +85,7 @@ local COMMON = {
 local function add(family, list)
   for _, own in ipairs(list) do
     if type(own) == "string" then own = { own } end
-    local common, story = COMMON[own.like == nil and own[1] or own.like] or {}, { seeds = 3 }
+    local common, story = COMMON[own.like == nil and own[1] or own.like] or {}, { seeds = 2 }
     for _, options in ipairs{ common, family, own } do
       for key, value in pairs(options) do story[key] = value end
     end
@@ -124,14 +124,14 @@ add({ kind = "semaphore", what = "three slots", prefix = "", loses_tokens = true
   { "loss", "in line, though tokens are lost", like = "line", is_rung = false, troubles = { "purge" }, poll = 1 },
   { "orphans", slots = 1 },
   { "orphans beside", "while some of them die as they claim, and other slots are free", like = "orphans", often = 2,
-    count = 120, hold = 6, slots = 3, seeds = 4 },
+    count = 120, hold = 6, slots = 3, first = 3 },
   { "orphans asked", "while some of them die as they claim, and administrators ask", like = "orphans", workers = 6,
-    count = 120, hold = 2, troubles = { "dies claiming", "dies claiming", "inquiry" }, slots = 1 },
+    count = 120, hold = 2, troubles = { "dies claiming", "dies claiming", "inquiry" }, slots = 1, first = 3 },
   { "alarm", "while the broker has alarms", troubles = { "alarm" } },
   { "stranger", "while strangers hold slots too, and some are deaf", troubles = { "stranger" }, deaf = 0.2 },
   { "asked", "while administrators ask, and change the slots", count = 30, waiting = IMPATIENT,
     troubles = { "inquiry", "inquiry", "inquiry", "resize" } },
-  { "down", "while slots are out of reach, and administrators ask, and change them", seeds = 2, count = 30, hold = 1,
+  { "down", "while slots are out of reach, and administrators ask, and change them", count = 30, hold = 1,
     waiting = IMPATIENT, troubles = { "slot down", "slot down", "inquiry", "resize" } },
   { "nodes asked", "through nodes that are far behind, while administrators ask, and change the slots", nodes = 3,
     stale = 2, count = 30, troubles = { "inquiry", "inquiry", "resize", "lost prober" }, waiting = IMPATIENT,
@@ -240,7 +240,7 @@ add(with(FAST, { is_used = true, poll = 60, is_rung = true }), {
   { "tries", "mostly at once, or for a moment", rounds = 10, hold = 0.01,
     waiting = { "at once", "at once", "a while", "and gives up", "for long" } },
   { "alarm", "while the broker has alarms", troubles = { "alarm", "death" } },
-  { "new", "of which nobody has made the queue", is_used = false, seeds = 6,
+  { "new", "of which nobody has made the queue", is_used = false, seeds = 4,
     waiting = { "for long", "for long", "at once" } },
   { "new nodes", "of which nobody has made the queue, through different nodes", is_used = false, nodes = 3,
     stale = 0.2, waiting = { "for long", "for long", "at once" } },
@@ -301,14 +301,14 @@ add({ kind = "rwlock", what = "to read or to write", prefix = "rw", downgrades =
   "dead bell", "stall", "again", "news", "all",
   { "fenced", writers = 0.5 },
   { "callers races", "by callers who share a session, while all are late", like = "races", programs = 2,
-    shares = true, version = "4.3.0", seeds = 8 },
+    shares = true, version = "4.3.0", seeds = 4 },
   { "silent", count = 12, writers = 0.7 },
   { "nodes", often = 6 },
-  { "orphans", first = 24, often = 3, rounds = 10, hold = 0.4, writers = 0.8 },
+  { "orphans", first = 30, often = 3, rounds = 10, hold = 0.4, writers = 0.8 },
   { "bolts", writers = 0.6 },
   { "forsaken", "while the broker is restarted and not all can hear of it", seeds = 8, count = 10, heartbeat = 4,
     hold = 2, paces = Crowd.near, troubles = { "cut off", "restart" }, writers = 0.5, downgrades = 0 },
-  { "races", seeds = 16 },
+  { "races", seeds = 8 },
   { "stopped", like = "far and stopped", writers = 0.6, downgrades = 1, nods = true },
   { "downgrades", "to become readers, while all are late", like = "races", rounds = 20, writers = 0.6,
     downgrades = 1, version = "4.3.0" },
@@ -319,7 +319,7 @@ add({ kind = "rwlock", what = "to read or to write", prefix = "rw", downgrades =
   { "bold", writers = 0.6, downgrades = 0.2 },
   { "bold callers", "seldom, by callers who share a session, and by the same object", like = "bold", workers = 2,
     programs = 3, shares = true, rounds = 30, hold = 0.2, idle = 3, writers = 0.6, downgrades = 0.2,
-    waiting = { "for long", "at once" }, troubles = {}, seeds = 2 },
+    waiting = { "for long", "at once" }, troubles = {} },
 })
 
 --- The story of that name, or nil.
