@@ -11,23 +11,27 @@ local stage = require "spec.support.stage"
 
 local operated_it = broker.operated_it(it, pending)
 
--- What stands in the broker for a semaphore of one slot and a token semaphore of one permit, both of this name.
-local function create(name)
+-- What stands in the broker for a semaphore of one slot and a token semaphore of one permit of each of these names.
+local function create(names)
   local conn = stage.connect()
-  assert.equal(1, conn:admin(name):resize(1))
-  assert.equal(1, conn:token_semaphore(name):resize(1))
+  for _, name in ipairs(names) do
+    assert.equal(1, conn:admin(name):resize(1))
+    assert.equal(1, conn:token_semaphore(name):resize(1))
+  end
   conn:close()
   stage.undo(function()
     local undoing = stage.connect()
-    undoing:admin(name):destroy()
-    assert.is_true(undoing:token_semaphore(name):destroy())
-    stage.delete(name .. "-fastmutex")
+    for _, name in ipairs(names) do
+      undoing:admin(name):destroy()
+      assert.is_true(undoing:token_semaphore(name):destroy())
+      stage.delete(name .. "-fastmutex")
+    end
   end)
 end
 
 local function new_name(suffix)
   local name = gate.name(suffix)
-  create(name)
+  create{ name }
   return name
 end
 
@@ -88,8 +92,8 @@ describe("locks whose names look like the queues of others", function()
     local base = client.unique "lock"
     local names, conn, locks = {}, stage.connect(), {}
     for i, suffix in ipairs(SUFFIXES) do names[i] = base .. "x" .. suffix end
+    create(names)
     for _, name in ipairs(names) do
-      create(name)
       for _, kind in ipairs{ "slot", "permit", "fast_mutex", "mutex", "write" } do
         table.insert(locks, stage.take(new(kind, conn, name)))
       end
@@ -118,9 +122,9 @@ describe("locks whose names look like the queues of others", function()
   end)
 
   it("never meet where readers are counted", function()
-    local base, conn, readers = client.unique "lock", stage.connect(), {}
+    local base, conn, own, readers = client.unique "lock", stage.connect(), stage.connect(), {}
     for i, suffix in ipairs(SUFFIXES) do
-      readers[i] = stage.take(new("read", stage.connect(), base .. "y" .. suffix))
+      readers[i] = stage.take(new("read", own, base .. "y" .. suffix))
     end
     while readers[1] do
       local reader = table.remove(readers, 1)
