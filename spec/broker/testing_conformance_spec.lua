@@ -21,13 +21,7 @@ describe("a real broker, as amqplocks.testing:", function()
 
   conformance(it, operated_it, function()
     local name, label = stage.name(), client.unique "conformance"
-    stage.undo(function()
-      for _, bell in ipairs { "mutexbell", "rwbell", "manybell", "tokenmanybell", "fastmutex" } do
-        stage.delete(name .. "-" .. bell)
-      end
-      admin:admin(name):destroy()
-      admin:token_semaphore(name):destroy()
-    end)
+    stage.undo(function() stage.destroy(admin, name) end)
     local conn = stage.connect(nil, { name = label })
     return {
       conn = conn, rival = stage.connect(), name = name,
