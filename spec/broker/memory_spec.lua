@@ -20,9 +20,9 @@ local function until_free(name)
   until_true(function () return not gate.held("mutex", name) end)
 end
 
--- Has story(n) run with the first allocation failing, the fourth, …, until it says that there was none left to fail;
+-- Has story(n) run with the first allocation failing, the sixth, …, until it says that there was none left to fail;
 -- with each of them in the long run.
-local STEP = os.getenv "AMQPLOCKS_SOAK" and 1 or 3
+local STEP = os.getenv "AMQPLOCKS_SOAK" and 1 or 5
 
 local function at_any_point(story)
   local n = 1 - STEP
