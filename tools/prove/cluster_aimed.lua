@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The story of `make prove-cluster` about mutexes for clusters that are held for long, while faults are aimed at the
--- node to which a holder is connected, and processes are killed. Judged by held() of all processes, and their histories
--- by porcupine (`make prove-porcupine`).
+--- Stories of `make prove-cluster` about mutexes for clusters, and permits of quorum queues, that are held for long,
+-- while faults are aimed at the node to which a holder is connected, and processes are killed and stopped. Judged by
+-- held() of all processes, and their histories by porcupine (`make prove-porcupine`).
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local cluster = require "tools.prove.three_nodes"
@@ -12,14 +12,36 @@ local kinds = require "tools.prove.cluster_kinds"
 local process = require "spec.support.process"
 local socket = require "socket"
 
-local KIND, NAMES, SEATS = "quorum_mutex", 6, 5 -- so many processes for each name
+local KINDS = {
+  quorum_mutex = { words = "mutexes for clusters", queue = "%s-fastmutex" },
+  ["token-quorum"] = { words = "permits of a quorum queue", queue = "%s.semaphore" },
+}
+local NAMES, SEATS = 6, 5 -- so many processes for each name
 local HEARTBEATS, TIMEOUTS = { 10, 10, 2, 60 }, { 10, 60, 300 }
 local LASTS = { 3, 8, 12, 20, 40 } -- seconds; the tick is 8 s, the certainty 14.5 s, the queue's patience 15 s
 local QUIET = 30 -- seconds after a fault, at most
+local DRAIN = 0.5 -- seconds: the broker ends a holder's channel, and only the connection tells the holder
 
 local nodes = cluster.nodes
 
+local drains = {} -- { from, to }
+local stopped = {} -- processes, and when they go on
+
 local function any(list) return list[math.random(#list)] end
+
+-- All pauses of the runner.
+local function rest(seconds)
+  local over = contest.now() + seconds
+  repeat
+    for one, at in pairs(stopped) do
+      if contest.now() >= at then
+        one:signal "CONT"
+        stopped[one] = nil
+      end
+    end
+    socket.sleep(0.05)
+  until contest.now() >= over
+end
 
 local function others(number)
   local list = {}
@@ -36,10 +58,6 @@ local function number_of(erlang, queue, through)
   local fine, found = pcall(nodes[through].ask, nodes[through], "begin " .. broker.LOOKUP .. erlang .. " end.",
     queue)
   return fine and tonumber(found:match "rabbit@n(%d)") or nil
-end
-
-local function holder_of(queue)
-  return number_of("[node(element(1, C)) || C <- rabbit_amqqueue:consumers(Q), element(5, C) =:= true]", queue, 1)
 end
 
 local function leader_of(queue, through)
@@ -74,64 +92,90 @@ end
 
 local function frozen(number, seconds)
   nodes[number]:freeze()
-  socket.sleep(seconds)
+  rest(seconds)
   nodes[number]:thaw()
+end
+
+local MEMBER = "begin " .. broker.LOOKUP .. "{Name, _} = amqqueue:get_pid(Q), "
+
+-- The queue's member on a node does nothing. The other nodes do not notice it by themselves.
+local function suspended(number, queue)
+  nodes[number]:tell(MEMBER .. "sys:suspend(Name, 60000) end.", queue)
+  rest(4 * math.random())
+  if math.random() < 0.5 then
+    pcall(nodes[number].ask, nodes[number], MEMBER .. "ra:trigger_election({Name, binary_to_atom($2)}) end.", queue,
+      ("rabbit@n%d"):format(any(others(number))))
+  end
+  rest(any(LASTS))
+  nodes[number]:tell(MEMBER .. "sys:resume(Name, 60000) end.", queue)
 end
 
 -- Each with the node of the holder and the queue; afterwards the network is whole.
 local FAULTS = {
   { "cut off", function(number)
     cut(number)
-    socket.sleep(any(LASTS))
+    rest(any(LASTS))
   end },
   { "cut off twice", function(number)
     cut(number)
-    socket.sleep(6 + 7 * math.random())
+    rest(6 + 7 * math.random())
     cluster.heal()
-    socket.sleep(6 * math.random())
+    rest(6 * math.random())
     cut(number)
-    socket.sleep(any(LASTS))
+    rest(any(LASTS))
   end },
   { "cut off from the leader", function(number, queue)
     cluster.cut(number, { leader_beside(number, queue) })
-    socket.sleep(any(LASTS))
+    rest(any(LASTS))
   end },
   { "not heard", function(number)
     cluster.deafen(number, others(number))
-    socket.sleep(any(LASTS))
+    rest(any(LASTS))
   end },
   { "deaf", function(number)
     for _, other in ipairs(others(number)) do cluster.deafen(other, { number }) end
-    socket.sleep(any(LASTS))
+    rest(any(LASTS))
   end },
   { "frozen", function(number) frozen(number, any(LASTS)) end },
   { "killed", function(number)
     nodes[number]:kill()
-    socket.sleep(20 * math.random())
+    rest(20 * math.random())
     nodes[number]:restart()
+  end },
+  { "drained, and revived", function(number)
+    local drain = { from = contest.now(), to = math.huge }
+    table.insert(drains, drain)
+    nodes[number]:tell "ok = rabbit_maintenance:drain(), ok."
+    drain.to = contest.now() + DRAIN
+    rest(20 * math.random())
+    nodes[number]:tell "rabbit_maintenance:revive(), ok."
+  end },
+  { "well, and a member of the queue suspended", function(_, queue) suspended(math.random(3), queue) end },
+  { "well, and the leader suspended", function(number, queue)
+    suspended(leader_of(queue, number) or number, queue)
   end },
   { "well, and the leader frozen", function(number, queue) frozen(leader_beside(number, queue), any(LASTS)) end },
   { "cut off, and the leader frozen", function(number, queue)
     local leader = leader_beside(number, queue)
     cut(number)
-    socket.sleep(1 + 12 * math.random())
+    rest(1 + 12 * math.random())
     nodes[leader]:freeze()
-    socket.sleep(1 + 6 * math.random())
+    rest(1 + 6 * math.random())
     cluster.heal()
-    socket.sleep(10 * math.random())
+    rest(10 * math.random())
     nodes[leader]:thaw()
   end },
   { "disconnected, again and again", function(number, queue)
     for _ = 1, 2 + math.random(3) do
       disconnect(leader_beside(number, queue), number)
-      socket.sleep(4 * math.random())
+      rest(4 * math.random())
     end
   end },
   { "cut off, and the leadership moves to and fro", function(number, queue)
     cut(number)
-    socket.sleep(0.5 + 4 * math.random())
+    rest(0.5 + 4 * math.random())
     move_leader(number, queue)
-    socket.sleep(0.5 + 4 * math.random())
+    rest(0.5 + 4 * math.random())
     cluster.heal()
     move_leader(number, queue)
   end },
@@ -141,32 +185,37 @@ local FAULTS = {
 
 local function sit(seat)
   seat.life = seat.life + 1
-  local path = ("%s/%d.%d.%d"):format(seat.directory, seat.name_number, seat.number, seat.life)
-  table.insert(seat.paths, path)
-  seat.process = contest.start("use", nodes[seat.number % 3 + 1].url, KIND, seat.name, HEARTBEATS[seat.number % 4 + 1],
-    any(TIMEOUTS), 5, path)
+  seat.path = ("%s/%d.%d.%d"):format(seat.directory, seat.name_number, seat.number, seat.life)
+  table.insert(seat.paths, seat.path)
+  seat.process = contest.start("use", nodes[seat.node].url, seat.kind, seat.name, HEARTBEATS[seat.number % 4 + 1],
+    any(TIMEOUTS), 5, seat.path)
   assert(seat.process:finish(60))
 end
 
 local function kill(seat)
   if math.random() < 0.5 then
     seat.process:signal "STOP"
-    socket.sleep(4 * math.random())
+    rest(4 * math.random())
   end
   seat.process:kill()
   seat.process:forget()
   sit(seat)
 end
 
-local function crew(directory)
+local function stop(seat)
+  stopped[seat.process] = contest.now() + 5 + 20 * math.random()
+  seat.process:signal "STOP"
+end
+
+local function crew(directory, kind)
   local names, conn = {}, assert(require("amqplocks").connect(nodes[1].url))
   for i = 1, NAMES do
-    local one = { name = client.unique("aimed") .. "." .. i, seats = {}, paths = {} }
-    names[i], one.queue = one, one.name .. "-fastmutex"
-    kinds.make(conn, KIND, one.name)
+    local one = { name = client.unique("aimed") .. "." .. i, kind = kind, seats = {}, paths = {} }
+    names[i], one.queue = one, KINDS[kind].queue:format(one.name)
+    kinds.make(conn, kind, one.name)
     for number = 1, SEATS do
       one.seats[number] = { name = one.name, name_number = i, number = number, life = 0, paths = one.paths,
-        directory = directory }
+        directory = directory, kind = kind, node = number % 3 + 1 }
       sit(one.seats[number])
     end
   end
@@ -174,56 +223,92 @@ local function crew(directory)
   return names
 end
 
--- Ends the processes. Returns how often each name was held, and for how many seconds by two at once.
-local function judge(one)
-  local said = {}
-  for _, seat in ipairs(one.seats) do seat.process:begin "return true" end
+-- The holder, by its own report, which it goes on with every 50 ms.
+local function holder_of(one)
+  for _, seat in ipairs(one.seats) do
+    local last = process.contents(seat.path):match "held %S+ (%S+) %S+ still[^\n]*\n$"
+    if last and contest.now() - tonumber(last) < 0.2 then return seat end
+  end
+end
+
+local function tolerated(moment)
+  for _, drain in ipairs(drains) do
+    if drain.from < moment and moment < drain.to then return DRAIN end
+  end
+  return 0
+end
+
+-- Ends the processes. Returns how often each name was held, and what they said.
+local function dismiss(one)
+  local said, held = {}, 0
+  for _, seat in ipairs(one.seats) do
+    seat.process:signal "CONT"
+    seat.process:begin "return true"
+  end
   for _, seat in ipairs(one.seats) do
     seat.process:finish(90)
     seat.process:kill()
   end
-  local held = 0
   for i, path in ipairs(one.paths) do
     said[i] = contest.read(process.contents(path) or "")
     held = held + #said[i].held
   end
-  contest.write_history(one.name, said)
-  return held, contest.overlap(said)
+  contest.write_history(one.name, said, kinds.is_permit(one.kind))
+  return held, said
+end
+
+-- `wrong`: what is done about a promise that is not kept.
+local function judge(one, said, wrong)
+  local overlap = contest.overlap(said)
+  if contest.overlap(said, "held", 0, tolerated) > 0 then
+    wrong("two processes held a %s for %.3f s: %s", one.kind, overlap, one.name)
+  end
+  local fine, problem = contest.is_free(one.kind, one.name)
+  if not fine then wrong("a %s cannot be acquired any more: %s", one.kind, problem) end
+  local left = kinds.leftovers(nodes[1].url, one.kind, one.name)
+  if left then wrong("left of a %s: %s", one.kind, left) end
+  return overlap
 end
 
 local function strike(say, one)
-  local number = holder_of(one.queue)
-  if not number then return socket.sleep(1) end
+  local seat = holder_of(one)
+  if not seat then return rest(1) end
   local fault = any(FAULTS)
   say("  the node of a holder is %s", fault[1])
   if math.random() < 0.4 then kill(any(one.seats)) end
-  fault[2](number, one.queue)
+  if math.random() < 0.4 then stop(any{ seat, any(one.seats) }) end
+  fault[2](seat.node, one.queue)
   cluster.heal()
   cluster.until_whole()
   if math.random() < 0.3 then kill(any(one.seats)) end
-  socket.sleep(QUIET * math.random())
+  rest(QUIET * math.random())
+  return true
 end
 
-local function tell(say, fail, _, _, seed)
-  local seconds = tonumber(os.getenv "AIMED" or "") or 300
-  local directory = ("%s/aimed-%d"):format(os.getenv "PROVE" or "build/prove", seed)
-  process.empty_directory(directory)
-  local names, began, faults, locks = crew(directory), contest.now(), 0, 0
-  while contest.now() - began < seconds do
-    strike(say, any(names))
-    faults = faults + 1
+local function teller(kind)
+  return function(say, fail, _, _, seed)
+    local seconds = tonumber(os.getenv "AIMED" or "") or 300
+    local directory = ("%s/aimed-%s-%d"):format(os.getenv "PROVE" or "build/prove", kind, seed)
+    process.empty_directory(directory)
+    local names, began, faults, locks, most = crew(directory, kind), contest.now(), 0, 0, 0
+    while contest.now() - began < seconds do
+      if strike(say, any(names)) then faults = faults + 1 end
+    end
+    for _, one in ipairs(names) do
+      local held, said = dismiss(one)
+      locks = locks + held
+      most = math.max(most, judge(one, said, kinds.is_exclusive(kind) and fail or function(...)
+        say("  no promise: " .. ..., select(2, ...))
+      end))
+    end
+    say("  %d times held, %d faults, at most %.3f s by two at once", locks, faults, most)
   end
-  for _, one in ipairs(names) do
-    local held, overlap = judge(one)
-    locks = locks + held
-    if overlap > 0 then fail("two processes held a mutex for clusters for %.3f s: %s", overlap, one.name) end
-    local fine, problem = contest.is_free(KIND, one.name)
-    if not fine then fail("a mutex cannot be acquired any more: %s", problem) end
-    local left = kinds.leftovers(nodes[1].url, KIND, one.name)
-    if left then fail("left of a mutex: %s", left) end
-  end
-  say("  %d times held, %d faults", locks, faults)
 end
 
-return { { name = "mutexes for clusters are held for long, and faults are aimed at the node of a holder", kind = KIND,
-  tell = tell } }
+local stories = {}
+for kind, about in pairs(KINDS) do
+  table.insert(stories, { name = about.words .. " are held for long, and faults are aimed at the node of a holder",
+    kind = kind, tell = teller(kind) })
+end
+
+return stories

@@ -92,27 +92,34 @@ function contest.finish(all)
   return list
 end
 
--- For how many seconds, at most, both held the same slot, by these lists of what they held; since a moment.
-local function common(these, those, since)
+-- For how many seconds, at most, both held the same slot, by these lists of what they held; since a moment, beyond
+-- what tolerated(the moment at which the second one came) says.
+local function common(these, those, since, tolerated)
   local most = 0
   for _, a in ipairs(these) do
     for _, b in ipairs(those) do
-      if a.slot == b.slot then most = math.max(most, math.min(a.to, b.to) - math.max(a.from, b.from, since)) end
+      local from = math.max(a.from, b.from, since)
+      if a.slot == b.slot then most = math.max(most, math.min(a.to, b.to) - from - tolerated(from)) end
     end
   end
   return most
 end
 
+local function nothing() return 0 end
+
 local function exclude_each_other(one, other) return one.kind ~= "read" or other.kind ~= "read" end
 
 --- For how many seconds, at most, a process of `all` and another process held the same slot; readers share it. By
--- held(), or by verify(): "verified"; since a moment, or at any time.
-function contest.overlap(all, what, since)
-  what, since = what or "held", since or 0
+-- held(), or by verify(): "verified"; since a moment, or at any time; beyond what tolerated(the moment at which the
+-- second one came) says, if it is given.
+function contest.overlap(all, what, since, tolerated)
+  what, since, tolerated = what or "held", since or 0, tolerated or nothing
   local most = 0
   for i, one in ipairs(all) do
     for j = i + 1, #all do
-      if exclude_each_other(one, all[j]) then most = math.max(most, common(one[what], all[j][what], since)) end
+      if exclude_each_other(one, all[j]) then
+        most = math.max(most, common(one[what], all[j][what], since, tolerated))
+      end
     end
   end
   return most
@@ -124,7 +131,9 @@ end
 local function misled(all)
   local most = contest.overlap(all, "verified")
   for i = 2, #all do
-    if exclude_each_other(all[1], all[i]) then most = math.max(most, common(all[1].verified, all[i].held, 0)) end
+    if exclude_each_other(all[1], all[i]) then
+      most = math.max(most, common(all[1].verified, all[i].held, 0, nothing))
+    end
   end
   return most
 end
