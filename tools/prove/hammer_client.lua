@@ -22,6 +22,8 @@ local WAYS = { mutex = { "acquire" }, semaphore = { "acquire" }, rwlock = { "wri
 -- A mutex without fencing tokens, a semaphore without, a fast mutex with a queue of another type.
 local METHODS = { plain = "mutex", many = "semaphore", quorum_mutex = "fast_mutex" }
 
+local LONG = { quorum_mutex = 0.1 } -- how many of the locks are held for seconds, and so through proofs
+
 local function chance(p) return math.random() < p end
 
 function client:is_over() return socket.select({ self.spec }, nil, 0)[self.spec] ~= nil end
@@ -91,6 +93,7 @@ function client:turn()
   local pool = chance(0.5) and self.favourite or self.pools[math.random(#self.pools)]
   local lock, locks, ops = self:take(pool)
   if not lock then return socket.sleep(0.01) end
+  if chance(LONG[pool.kind] or 0) and self:confirm_all(pool, ops, locks) then socket.sleep(1 + 4 * math.random()) end
   repeat
     local held = self:confirm_all(pool, ops, locks)
     socket.sleep(math.random() ^ 2 * 0.01)
