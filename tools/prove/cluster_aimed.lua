@@ -209,6 +209,8 @@ end
 
 local function crew(directory, kind)
   local names, conn = {}, assert(require("amqplocks").connect(nodes[1].url))
+  -- Permits are as soon another client's as mutexes for clusters are, and not after a minute.
+  nodes[1]:set_policy("/", "aimed", "aimed.*[.]semaphore$", '{"consumer-disconnected-timeout":15000}')
   for i = 1, NAMES do
     local one = { name = client.unique("aimed") .. "." .. i, kind = kind, seats = {}, paths = {} }
     names[i], one.queue = one, KINDS[kind].queue:format(one.name)
