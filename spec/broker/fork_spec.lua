@@ -4,6 +4,7 @@
 -- Children that do not exec and outlive the process that forked them. They have copies of all its descriptors, and the
 -- broker sees the end of a connection only when its last copy is closed. The heartbeat is so long here that no lock can
 -- be freed by it within a test.
+local kinds = require "spec.support.kinds"
 local process = require "spec.support.process"
 local program = require "spec.support.program"
 local stage = require "spec.support.stage"
@@ -12,10 +13,11 @@ local until_true = require "spec.support.until"
 local AT_ONCE = { timeout = 40 } -- of a heartbeat of 60 s, two of which may be missed
 local LONG = "heartbeat = 60"
 local COLLECT = "one, other, first, second, locks = nil collectgarbage() collectgarbage()"
-local ALL_HELD = "return locks[1]:verify() and locks[2]:verify() and locks[3]:verify()"
+local ALL_HELD = "for _, lock in ipairs(locks) do assert(lock:verify()) end return true"
 local SECURE = LONG .. ", tls = { ca = os.getenv 'BROKER_TLS' .. '/ca.pem' }"
 
 local tls_it = os.getenv "BROKER_TLS" and it or pending
+local quorum = kinds.all.quorum_mutex -- needs a connection of its own
 local cpath, prefork
 
 setup(function()
@@ -34,19 +36,21 @@ end
 local function lives(pid) return (pcall(process.shell, "kill", "-s", "0", tostring(pid))) end
 
 describe("the locks of a killed process whose children live on", function()
-  -- A process with two connections: a slot and a mutex are held on one, another slot on the other.
+  -- A process with two connections: a slot and mutexes are held on one, another slot on the other.
   local function prefork_server(url, options)
     local name, mutex = stage.semaphore(2), stage.mutex()
+    stage.undo(function() stage.delete(mutex .. "-quorum-fastmutex") end)
     -- The sanitizer's threads and leaks are not what is looked at.
     local server = process.start{ ASAN_OPTIONS = (os.getenv "ASAN_OPTIONS" or "") .. ":detect_leaks=0" }
     server:run([[
-      local cpath, url, name, mutex = ...
+      local cpath, url, name, mutex, has_quorum = ...
       package.cpath = cpath .. package.cpath
       fork, socket, amqplocks = require "fork", require "socket", require "amqplocks"
       function connect() return assert(amqplocks.connect(url, { ]] .. options .. [[ })) end
       one, other = connect(), connect()
       first, second = one:semaphore(name), other:semaphore(name)
       locks = { assert(first:acquire()), assert(second:acquire()), assert(one:mutex(mutex):acquire()) }
+      locks[4] = has_quorum and assert(one:fast_mutex(mutex .. "-quorum", { queue_type = "quorum" }):acquire()) or nil
       assert(one:pollfd() and other:pollfd())
       function child(fn)
         local pid = fork.fork()
@@ -55,7 +59,7 @@ describe("the locks of a killed process whose children live on", function()
         for _ = 1, 120 do socket.sleep(1) end -- longer than any test; and a child of a child ends, too
         fork.exit(0)
       end
-    ]], cpath, url, name, mutex)
+    ]], cpath, url, name, mutex, quorum ~= nil)
     return server, name, mutex
   end
 
@@ -65,6 +69,7 @@ describe("the locks of a killed process whose children live on", function()
     stage.take(conn:semaphore(name), AT_ONCE)
     stage.take(conn:semaphore(name), AT_ONCE)
     stage.take(conn:mutex(mutex), AT_ONCE)
+    if quorum then stage.take(quorum.over(conn, mutex .. "-quorum"), AT_ONCE) end
   end
 
   local FILES = 30 -- more than the server has descriptors
@@ -143,8 +148,9 @@ describe("the locks of a killed process whose children live on", function()
       local function count(pid, what)
         return select(2, process.shell("ls", "-l", ("/proc/%d/fd"):format(pid)):gsub(what, ""))
       end
-      until_true(function() -- fork() may return in the parent first; two holders, and two probers
-        return count(child, "socket:") == count(server.pid, "socket:") - 4 and count(child, "eventfd") == 0
+      local sockets = quorum and 5 or 4 -- two holders, two probers
+      until_true(function() -- fork() may return in the parent first
+        return count(child, "socket:") == count(server.pid, "socket:") - sockets and count(child, "eventfd") == 0
       end)
       assert.equal(4, count(server.pid, "eventfd"))
       assert.is_true(server:run(ALL_HELD))
