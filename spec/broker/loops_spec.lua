@@ -400,7 +400,7 @@ describe("TLS in cqueues", function()
     local lock = assert(conn:semaphore(name):try_acquire())
     assert.is_true(lock:verify() and stage.held(name, 1))
     local long = stage.name(("-long"):rep(40))
-    for i = 1, 500 do
+    for i = 1, 250 do
       all[i] = function() assert.equal(0, conn:admin(long .. i):slots()) end
     end
     loop.together(all)

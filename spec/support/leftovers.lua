@@ -5,7 +5,7 @@
 -- back, and calls of another client for the same, at once. A list of { title =, code =, run = function(s) … } for rows
 -- of testing_rows.lua, where `s` is described. run(s) returns the code of the failure, or nil, and how often the other
 -- client was told that it is taken, although the broker had answered in time.
-local TIMES = os.getenv "AMQPLOCKS_SOAK" and 100 or 4
+local TIMES = os.getenv "AMQPLOCKS_SOAK" and 100 or 2
 local LATE = 1 -- seconds: a call that fails waits no longer for the broker's answer
 
 -- What a connection makes.
