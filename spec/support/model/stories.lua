@@ -222,7 +222,7 @@ add(with(TOKENS, { what = "permits", prefix = "tokens many", text = "some of the
   { "line", slots = 5, rounds = 8, paces = false },
   { "at once", gathers = 1 },
   { "death", rounds = 6, count = 20, hold = 0.2 },
-  { "limit", is_rung = false },
+  { "limit", first = 2, is_rung = false },
   { "resize", count = 12, hold = 0.2, rounds = 6, mends = true, waiting = IMPATIENT },
   { "all", waiting = IMPATIENT, is_rung = false,
     troubles = { "death", "lost holder", "lost prober", "robbed gathering", "stranger", "restart", "cut off", "stopped",
