@@ -85,17 +85,6 @@ describe("the command of an amqp-lock that is killed", function()
       next_is_alone(name, jobs)
     end)
 
-  it("ends before the next holder of a fast mutex is in, also if it ignores TERM", function()
-    local name, channel = kinds.all.fast_mutex.name(), stage.client():channel()
-    local one, jobs = start({}, 1, "--grace", "2", "--fast", name, "sh", "-c", DEAF)
-    assert(channel:call { method = "basic.qos", prefetch_count = 1 })
-    assert(channel:call { method = "basic.consume", queue = name .. "-fastmutex" })
-    one:signal "KILL"
-    assert(channel:await("basic.deliver", SECONDS))
-    none_lives(jobs)
-    assert.is_true(got_term(one))
-  end)
-
   it("gets KILL at once with --on-lost=kill", function()
     local name = gate.name()
     local one, jobs = start({}, 1, "--on-lost", "kill", "--grace", "9", name, "sh", "-c", DEAF)
@@ -164,6 +153,24 @@ describe("the command of an amqp-lock that is stopped", function()
     end
   end)
 end)
+
+-- The next holder is the next consumer of its queue.
+for kind, option in pairs { fast_mutex = "--close", quorum_mutex = "--quorum" } do
+  for signal, what in pairs { KILL = "killed", STOP = "stopped" } do
+    it(("the command of an amqp-lock that is %s ends before the next holder of a %s is in, also if it ignores TERM")
+      :format(what, kind), function()
+      if not kinds.all[kind] then return pending "from 4.3 on" end
+      local name, channel = kinds.all[kind].name(), stage.client():channel()
+      local one, jobs = start({}, 1, "--heartbeat=4", "--grace=2", "--fast", option, name, "sh", "-c", DEAF)
+      assert(channel:call { method = "basic.qos", prefetch_count = 1 })
+      assert(channel:call { method = "basic.consume", queue = name .. "-fastmutex" })
+      one:signal(signal)
+      assert(channel:await("basic.deliver", SECONDS))
+      none_lives(jobs)
+      assert.is_true(got_term(one))
+    end)
+  end
+end
 
 it("the command of an amqp-lock whose guard alone is killed goes on", function()
   local name = gate.name()
