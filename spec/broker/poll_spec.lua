@@ -3,6 +3,7 @@
 
 -- Waiting for a connection together with other descriptors, in the caller's own loop.
 local broker = require "spec.support.broker"
+local kinds = require "spec.support.kinds"
 local process = require "spec.support.process"
 local socket = require "socket"
 local stage = require "spec.support.stage"
@@ -71,6 +72,22 @@ describe("a connection's descriptor", function()
     lose(name)
     until_true(function() return not lock:held() end)
     assert.is_true(is_readable(conn))
+  end)
+
+  operated_it("is readable when a mutex for clusters is lost, which the next call tells on_lost", function()
+    local kind, told = kinds.all.quorum_mutex, {}
+    if not kind then return pending "from 4.3 on" end
+    for i, act in ipairs{ broker.suite.delete_queue, broker.suite.close_connection } do
+      name = kind.name()
+      conn = stage.connect(nil, { name = name, on_lost = function(...) told[i] = { ... } end })
+      local lock = stage.take(kind.over(conn, name))
+      assert.is_false(is_readable(conn))
+      act(broker.suite, name .. (i == 1 and "-fastmutex" or " quorum"))
+      assert.is_true(is_readable(conn, 60) and not told[i])
+      stage.fails("lost", lock:verify())
+      assert.same({ lock, "lost" }, { told[i][1], told[i][2] })
+      assert.is_false(is_readable(conn, 0.3))
+    end
   end)
 end)
 
