@@ -7,6 +7,7 @@ local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local command = require "spec.support.command"
 local frames = require "spec.support.frames"
+local kinds = require "spec.support.kinds"
 local process = require "spec.support.process"
 local server = require "spec.support.servers.server"
 local stage = require "spec.support.stage"
@@ -85,13 +86,15 @@ describe("amqp-lock-admin top", function()
   -- cli_listing_spec has the other kinds.
   managed_it("shows who holds, who waits, and since when, in the rows of ls", function()
     local name, before = client.unique "lock", os.time()
+    local quorum = kinds.all.quorum_mutex
+    local fast, option = quorum or kinds.all.fast_mutex, quorum and "--fast --quorum " or "--fast "
     local conn = stage.connect(the_node().url, { name = "holder" })
     stage.undo(function() stage.connect():token_semaphore(name):destroy() end)
     stage.undo(function() stage.delete(name .. "-fastmutex") end)
     assert(conn:token_semaphore(name):resize(1))
-    local held = { stage.take(conn:token_semaphore(name)), stage.take(conn:fast_mutex(name)),
+    local held = { stage.take(conn:token_semaphore(name)), stage.take(fast.over(conn, name)),
       stage.take(conn:mutex(name)) }
-    start_all("--name waiter -P " .. name, "--name waiter " .. name, "--name waiter --fast " .. name)
+    start_all("--name waiter -P " .. name, "--name waiter " .. name, "--name waiter " .. option .. name)
     local output
     until_true(function()
       output = once(0, the_node().api, "--json-output", "--lock", name)
