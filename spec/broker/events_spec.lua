@@ -6,6 +6,7 @@ local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local gate = require "spec.support.gate"
 local kinds = require "spec.support.kinds"
+local metrics = require "amqplocks.metrics"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
@@ -41,11 +42,15 @@ end
 stage.tidy()
 
 describe("events", function()
-  it("tell of each kind of lock that it was acquired and released", function()
+  it("tell of each kind of lock that it was acquired and released, and metrics count the connections", function()
     local conn, list = listened()
-    local before, expected = os.time(), {}
+    local before, expected, counts = os.time(), {}, metrics.new()
+    counts.listen(conn)
     for kind, makes in pairs(kinds.all) do
-      assert(makes.over(conn, makes.name()):acquire{ timeout = 60 }):release()
+      local lock = assert(makes.over(conn, makes.name()):acquire{ timeout = 60 })
+      local up = counts.text():match 'amqplocks_connection_up{link="quorum"} (%d+)\n'
+      if kind == "quorum_mutex" then assert.equal("1", up) end
+      assert(lock:release())
       table.insert(expected, "acquired " .. (makes.kind or kind))
       table.insert(expected, "released " .. (makes.kind or kind))
     end
