@@ -29,16 +29,20 @@ local stopped = {} -- processes, and when they go on
 
 local function any(list) return list[math.random(#list)] end
 
+local function go_on(by)
+  for one, at in pairs(stopped) do
+    if at <= by then
+      one:signal "CONT"
+      stopped[one] = nil
+    end
+  end
+end
+
 -- All pauses of the runner.
 local function rest(seconds)
   local over = contest.now() + seconds
   repeat
-    for one, at in pairs(stopped) do
-      if contest.now() >= at then
-        one:signal "CONT"
-        stopped[one] = nil
-      end
-    end
+    go_on(contest.now())
     socket.sleep(0.05)
   until contest.now() >= over
 end
@@ -143,6 +147,7 @@ local FAULTS = {
     nodes[number]:restart()
   end },
   { "drained, and revived", function(number)
+    go_on(math.huge) -- a client that is stopped is told when it goes on
     local drain = { from = contest.now(), to = math.huge }
     table.insert(drains, drain)
     nodes[number]:tell "ok = rabbit_maintenance:drain(), ok."
