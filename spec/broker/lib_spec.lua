@@ -5,6 +5,7 @@
 -- installation, and what programs in C do with them.
 local broker = require "spec.support.broker"
 local header = require "spec.support.header"
+local kinds = require "spec.support.kinds"
 local process = require "spec.support.process"
 local program = require "spec.support.program"
 local stage = require "spec.support.stage"
@@ -205,5 +206,15 @@ describe("a program in C", function()
     assert.matches("\ninfo ok %[%] holder connection to [^\n]+ is open\n", output)
     assert.matches("\ninfo ok %[" .. shown .. '%] an administrator asks the holder of "' .. shown .. "%-mutex", output)
     assert.matches("\nwarning lost %[" .. shown .. '%] "' .. shown .. '%-mutex" was lost: ', output)
+  end)
+
+  it("that only waits wakes when its mutex for clusters is lost", function()
+    if not kinds.all.quorum_mutex then return pending "from 4.3 on" end
+    local name = kinds.all.quorum_mutex.name()
+    local one = start(interface, "idle quorum", name)
+    one:await("held\n")
+    stage.fails("conflict", stage.connect():fast_mutex(name):try_acquire())
+    stage.delete(name .. "-fastmutex")
+    assert.matches("\nlost\n.*\nwarning lost [^\n]*%-fastmutex\" was lost: ", select(2, one:wait()))
   end)
 end)

@@ -8,6 +8,7 @@
 #include <time.h>
 
 static al_session *session;
+static const char *mutex_name;
 static al_mutex *mutex;
 
 static void say(const char *text) {
@@ -16,6 +17,7 @@ static void say(const char *text) {
 }
 
 static void begin(const char *name) {
+  mutex_name = name;
   session = connect_with(60);
   mutex = al_mutex_new(session, name, NULL);
   CHECK(mutex);
@@ -161,8 +163,7 @@ static void descriptors(void) {
 }
 
 /* Does nothing but wait until its lock is not what it was. */
-static void idle(void) {
-  al_lock *lock = take();
+static void idle_with(al_lock *lock) {
   CHECK(al_lock_certain_until(lock) > al_system_now());
   say("held");
   al_note note;
@@ -185,6 +186,15 @@ static void idle(void) {
   al_lock_drop(lock);
   al_mutex_drop(mutex);
   al_session_drop(session);
+}
+
+static void idle(void) { idle_with(take()); }
+
+static void idle_quorum(void) {
+  al_fast_mutex *quorum = al_quorum_mutex_new(session, mutex_name);
+  al_lock *lock = succeed(session, al_fast_mutex_acquire(quorum, NULL));
+  al_fast_mutex_drop(quorum);
+  idle_with(lock);
 }
 
 /* ---- the rest ---------------------------------------------------------------------------------------------------- */
@@ -237,7 +247,7 @@ int main(int count, char **arguments) {
     const char *what;
     void (*run)(void);
   } all[] = {{"patient", patient}, {"give up", give_up}, {"descriptors", descriptors}, {"idle", idle},
-             {"blocking", waits_blocking}};
+             {"idle quorum", idle_quorum}, {"blocking", waits_blocking}};
   CHECK(count == 3);
   begin(arguments[2]);
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
