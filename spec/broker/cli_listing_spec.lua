@@ -5,6 +5,7 @@
 local broker = require "spec.support.broker"
 local command = require "spec.support.command"
 local gate = require "spec.support.gate"
+local kinds = require "spec.support.kinds"
 local line = require "spec.support.line"
 local process = require "spec.support.process"
 local scene = require "spec.broker.token_scene"
@@ -37,7 +38,8 @@ stage.tidy(command.clear)
 
 describe("amqp-lock-admin, of the lists that the lines that it prints make,", function()
   operated_it("shows who holds and who waits, of every kind, and how to close the connection of a holder", function()
-    local name, place = stage.mutex(), command.place()
+    local name, place, quorum = stage.mutex(), command.place(), kinds.all.quorum_mutex
+    local cluster = quorum and quorum.name() -- its own, as the queue's name is that of a fast mutex
     scene.name(name, true)
     stage.undo(function() stage.delete(gate.bell("read", name)) end)
     stage.undo(function() stage.delete(name .. "-fastmutex") end)
@@ -51,6 +53,7 @@ describe("amqp-lock-admin, of the lists that the lines that it prints make,", fu
     gate.take("read", name, nil, conn)
     assert(conn:token_semaphore(name):resize(1))
     local permit = stage.take(conn:token_semaphore(name))
+    local clusters = quorum and stage.take(quorum.over(conn, cluster))
     local expected = {
       ('"name":"%s","kind":"semaphore","total":2,"free":0'):format(name),
       ('"name":"%s","kind":"token_semaphore","total":1,"free":0'):format(name),
@@ -68,33 +71,40 @@ describe("amqp-lock-admin, of the lists that the lines that it prints make,", fu
     } do
       local kind, state, rest = row:match "^(%S+) (%S+) (.*)"
       table.insert(expected, ('"name":"%s","kind":"%s","state":"%s",%s,"since":'):format(name, kind, state, rest))
+      if quorum and kind == "fast_mutex" then
+        table.insert(expected, (expected[#expected]:gsub('^"name":"[^"]+', ('"name":"%s'):format(cluster))))
+      end
     end
     local next_one = waiter(name, "mutex", "waits for it")
     waiter(name, "slot", "waits for a slot")
     waiter(name, "permit", "waits for a permit")
     waiter(name, "fast_mutex", "waits for the fast one")
+    if quorum then waiter(cluster, "quorum_mutex", "waits for the fast one") end
     waiter(name, "write", "waits to write")
     gate.until_held("write", name)
     waiter(name, "read", "waits to read")
-    for bell, waiting in pairs { ["-bell"] = 3, ["-mutexbell"] = 2, ["-rwbell"] = 2, [".semaphore"] = 2,
-      ["-fastmutex"] = 2 } do -- with the holders
+    for queue, consumers in pairs { [name .. "-bell"] = 3, [name .. "-mutexbell"] = 2, [name .. "-rwbell"] = 2,
+      [name .. ".semaphore"] = 2, [name .. "-fastmutex"] = 2, [(cluster or name) .. "-fastmutex"] = 2 } do
       until_true(function()
-        local fine, tags = pcall(broker.suite.consumer_tags, broker.suite, name .. bell)
-        return fine and #tags >= waiting, bell
+        local fine, tags = pcall(broker.suite.consumer_tags, broker.suite, queue)
+        return fine and #tags >= consumers, queue
       end, SECONDS)
     end
     local usage = command.ends({ program = ADMIN }, 64, "ls")
     local lists, output = usage:match "\n%s+({ rabbitmqctl.-}) | amqp%-lock%-admin ls %-\n", nil
     until_true(function()
       shell(place, lists .. " >" .. place .. "/lists")
-      output = process.shell(ADMIN, "ls", "--json-output", "--lock", name, place .. "/lists")
+      output = ""
+      for _, one in ipairs { name, cluster } do
+        output = output .. process.shell(ADMIN, "ls", "--json-output", "--lock", one, place .. "/lists")
+      end
       for _, text in ipairs(expected) do
         if not output:find(text, 1, true) then return nil, text .. " is not in\n" .. output end
       end
       return true
     end, 900) -- as in readme_spec
     assert.equal(#expected, select(2, output:gsub("\n", "\n")), output)
-    for _, lock in ipairs { mutex, permit, fast } do
+    for _, lock in ipairs { mutex, permit, fast, clusters or nil } do
       assert.is_truthy(output:find(('"ticket":"%s","connection":"<'):format(lock.ticket), 1, true))
     end
     for since in output:gmatch '"since":(%d+)' do assert.is_true(math.abs(since - os.time()) < 7200) end
