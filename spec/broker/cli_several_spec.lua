@@ -105,12 +105,7 @@ end)
 it("amqp-lock --count holds several slots or permits, tells its command which, and creates them if there are none",
   function()
     local name = stage.name()
-    stage.undo(function()
-      local conn = stage.connect()
-      conn:admin(name):destroy()
-      conn:token_semaphore(name):destroy()
-      for _, bell in ipairs { "-manybell", "-tokenmanybell" } do stage.delete(name .. bell) end
-    end)
+    stage.undo(function() stage.destroy(stage.connect(), name) end)
     assert.equal("1 2\n", ends(0, "--slots", "3", "--count", "2", name, "-c", "echo $AMQP_LOCK_SLOTS"))
     ends(0, "--permits", "2", "--count", "2", name, "true")
     local one = start("-S", "--count", "2", name, "sh", "-c", IN)

@@ -265,9 +265,8 @@ end
 -- A single lock and a connection are cut off at each step. Several locks take steps of the same kinds: the coroutine is
 -- closed at every second one, and an error is raised at the others. An operator strikes at every fifth.
 local function every_step(what, cut)
-  if SOAKS then return 1 end
-  if cut.is_operated then return 5 end
-  return (kinds.all[what] or things[what].renews or not coroutine.close) and 1 or 2
+  if not SOAKS and cut.is_operated then return 5 end
+  return (SOAKS or kinds.all[what] or things[what].renews or not coroutine.close) and 1 or 2
 end
 
 local function walk(what, cut, use)

@@ -82,10 +82,8 @@ operated_it("docs/production.md has a policy that applies to no queue of a lock"
   broker.suite:set_policy("/", policy, pattern, definition)
   local holder = stage.connect()
   stage.undo(function()
-    local conn = stage.connect()
-    conn:admin(name):destroy()
-    conn:token_semaphore(name):destroy()
-    for _, role in ipairs { "-mutexbell", "-f-fastmutex", "-w-rwbell", "-work" } do stage.delete(name .. role) end
+    stage.destroy(stage.connect(), name)
+    for _, role in ipairs { "-f-fastmutex", "-w-rwbell", "-work" } do stage.delete(name .. role) end
   end)
   assert(holder:admin(name):resize(1))
   assert(holder:token_semaphore(name):resize(1))

@@ -18,7 +18,6 @@ local function create(names)
     assert.equal(1, conn:admin(name):resize(1))
     assert.equal(1, conn:token_semaphore(name):resize(1))
   end
-  conn:close()
   stage.undo(function()
     local undoing = stage.connect()
     for _, name in ipairs(names) do

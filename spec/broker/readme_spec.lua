@@ -255,9 +255,7 @@ operated_describe("the guide's commands for operators", function()
     local text = read("docs/guide.md"):match "## What an operator sees\n(.-)\n## "
     local name = client.unique "lock"
     local conn, foreign = stage.connect(nil, { name = "press 4" }), stage.client():channel()
-    stage.undo(function() stage.connect():admin(name):destroy() end)
-    stage.undo(function() stage.connect():token_semaphore(name):destroy() end)
-    stage.undo(function() stage.delete(name .. "-fastmutex") end)
+    stage.undo(function() stage.destroy(stage.connect(), name) end)
     assert(conn:admin(name):resize(1))
     assert(conn:token_semaphore(name):resize(1))
     stage.take(conn:semaphore(name))

@@ -10,7 +10,6 @@ local stories = require "spec.support.model.stories"
 local unpack = table.unpack or unpack
 
 local TIMES = os.getenv "AMQPLOCKS_SOAK" and 100 or 1
-
 stories.hurry()
 
 local function play(story, seed)
