@@ -174,9 +174,12 @@ operated_describe("the guide's table of permissions", function()
 
   after_each(stage.clear)
 
-  it("is enough for a mutex, for a reader, for a writer, and for one that becomes the other", function()
+  it("is enough for a mutex, for a fast one, for a reader, for a writer, and for one that becomes the other", function()
     is_enough("to lock the mutex db", { 1, 3 },
       used(function(conn, options) return conn:mutex("db"):acquire(options) end, stage.connect():mutex "db"))
+    stage.undo(function() stage.delete "db-fastmutex" end)
+    is_enough("to lock the fast mutex db, also for clusters", { 1, 3 },
+      used(function(conn, options) return conn:fast_mutex("db"):acquire(options) end, stage.connect():fast_mutex "db"))
     local rwlock = stage.connect():rwlock "catalogue"
     local writer = { acquire = function(_, options) return rwlock:write(options) end }
     for label, method in pairs { ["to read catalogue"] = "read", ["to write it"] = "write" } do
