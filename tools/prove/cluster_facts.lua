@@ -139,36 +139,6 @@ local FACTS = {
     pulses(waiter, 5)
     return seconds
   end },
-  { "a holder whose node comes back within 15 s keeps the token", function()
-    local holder, waiter = line(3, 2)
-    cluster.move_leader(holder.queue, 1, 2)
-    cluster.cut(3, { 1, 2 })
-    until_told(holder.queue, 1, 1)
-    socket.sleep(PATIENCE / 2)
-    cluster.heal()
-    cluster.until_whole()
-    pulses(holder, 3)
-    socket.sleep(PATIENCE)
-    assert(waiter.channel:silent(), "the waiter has it")
-    pulses(holder, 3)
-  end },
-  { "a member that lags delivers late, with counts that are behind", function()
-    local holder, late = line(1, 3)
-    local before, queue = n_of(holder), holder.queue
-    cluster.move_leader(queue, 1, 2)
-    local other = join(queue, 2)
-    nodes[3]:tell(MEMBER:format "suspend", queue)
-    single.release(holder)
-    cluster.cut(3, { 1, 2 })
-    other.delivery = assert(other.channel:await("basic.deliver", 90))
-    cluster.heal()
-    cluster.until_whole()
-    assert(late.channel:silent(), "it was not late")
-    nodes[3]:tell(MEMBER:format "resume", queue)
-    steps(single.served(late), before, 1, "a nack")
-    steps(other, before, 2, "a nack and a silent move")
-    pulses(other, 3)
-  end },
   { "a reject is handled before the end of its channel, which follows at once", function()
     local holder, waiter = line(3, 2)
     cluster.move_leader(holder.queue, 1, 2)
@@ -221,6 +191,36 @@ local FACTS = {
     nodes[3]:restart()
     cluster.until_whole()
     return seconds
+  end },
+  { "a holder whose node comes back within 15 s keeps the token", function()
+    local holder, waiter = line(3, 2)
+    cluster.move_leader(holder.queue, 1, 2)
+    cluster.cut(3, { 1, 2 })
+    until_told(holder.queue, 1, 1)
+    socket.sleep(PATIENCE / 2)
+    cluster.heal()
+    cluster.until_whole()
+    pulses(holder, 3)
+    socket.sleep(PATIENCE)
+    assert(waiter.channel:silent(), "the waiter has it")
+    pulses(holder, 3)
+  end },
+  { "a member that lags delivers late, with counts that are behind", function()
+    local holder, late = line(1, 3)
+    local before, queue = n_of(holder), holder.queue
+    cluster.move_leader(queue, 1, 2)
+    local other = join(queue, 2)
+    nodes[3]:tell(MEMBER:format "suspend", queue)
+    single.release(holder)
+    cluster.cut(3, { 1, 2 })
+    other.delivery = assert(other.channel:await("basic.deliver", 90))
+    cluster.heal()
+    cluster.until_whole()
+    assert(late.channel:silent(), "it was not late")
+    nodes[3]:tell(MEMBER:format "resume", queue)
+    steps(single.served(late), before, 1, "a nack")
+    steps(other, before, 2, "a nack and a silent move")
+    pulses(other, 3)
   end },
 }
 
