@@ -260,14 +260,15 @@ local function dismiss(one)
     said[i] = contest.read(process.contents(path) or "")
     held = held + #said[i].held
   end
-  contest.write_history(one.name, said, kinds.is_permit(one.kind))
   return held, said
 end
 
 -- `wrong`: what is done about a promise that is not kept.
 local function judge(one, said, wrong)
-  local overlap = contest.overlap(said)
-  if contest.overlap(said, "held", 0, tolerated) > 0 then
+  local overlap, is_wrong = contest.overlap(said), contest.overlap(said, "held", 0, tolerated) > 0
+  -- Porcupine tolerates nothing.
+  if is_wrong or overlap == 0 then contest.write_history(one.name, said, kinds.is_permit(one.kind)) end
+  if is_wrong then
     wrong("two processes held a %s for %.3f s: %s", one.kind, overlap, one.name)
   end
   local fine, problem = contest.is_free(one.kind, one.name)
