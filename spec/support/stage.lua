@@ -107,7 +107,7 @@ function stage.delete(queue) assert(client.shared():delete(queue)) end
 --- Deletes a slot, as an administrator would.
 function stage.remove(name, i) stage.delete(stage.slot(name, i)) end
 
---- Deletes what there is of this name, by an administrator. To destroy what is not there takes the broker 20 ms.
+--- Deletes what there is of this name, by an administrator. A destroy of nothing takes the broker 20 ms.
 function stage.destroy(admin, name)
   if client.shared():exists(stage.bell(name)) then admin:admin(name):destroy() end
   if client.shared():exists(name .. ".semaphore") then admin:token_semaphore(name):destroy() end

@@ -25,11 +25,13 @@ local function told(what)
 end
 
 local words = PATCH and told "Must be caught as"
-assert(not words or words[1], "the patch does not say how it must be caught")
+assert(not PATCH or words[1], "the patch does not say how it must be caught: " .. tostring(PATCH))
 
 local function chosen()
   local list = {}
-  for i, name in ipairs(PATCH and told "Played by" or {}) do list[i] = assert(stories.named(name), name) end
+  for i, name in ipairs(PATCH and told "Played by" or {}) do
+    list[i] = assert(stories.named(name), ("%s: there is no story %q"):format(PATCH, name))
+  end
   return list[1] and list or stories.all
 end
 
