@@ -4,6 +4,7 @@
 """flooder.py PORT [CERT KEY]: a relay in front of the broker at that port. It uses TLS towards its clients if there is
 a certificate. It prints its own port. After the first line from standard input, clients receive nothing from the broker
 any more, but heartbeats without a pause. The relay ends at the end of standard input."""
+import contextlib
 import socket
 import ssl
 import sys
@@ -15,12 +16,12 @@ floods = threading.Event()
 
 
 def copy(source, target):
-    """Copies the client's bytes."""
-    try:
+    """Copies the client's bytes, and their end."""
+    with contextlib.suppress(OSError):
         while data := source.recv(65536):
             target.sendall(data)
-    except OSError:
-        pass
+    with contextlib.suppress(OSError):
+        target.shutdown(socket.SHUT_RDWR)
 
 
 def read_exactly(source, count):
