@@ -332,7 +332,7 @@ BUILD_FOR_SPECS = +@$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS))
 
 test: prepare ## all specs, or SPEC=path; SANITIZE=1 or thread, GC=1
 	$(BUILD_FOR_SPECS) lib lib-lua
-	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/unit spec/sim spec/broker)
+	@$(WITH_ENV) STORIES_LUA=$(if $(SANITIZE),,$(PROVE_LUA)) spec/support/suite $(or $(SPEC),spec/unit spec/sim spec/broker)
 
 # nginx runs LuaJIT, with whichever Lua the specs run. The module comes first: two makes at a time must not compile the
 # objects that both share.
@@ -343,7 +343,7 @@ test-unit: ## the unit specs, which need no broker, or SPEC=path
 test-sim: ## the specs against a model of the broker, or SPEC=path
 test-unit test-sim: prepare
 	$(BUILD_FOR_SPECS)
-	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/$(@:test-%=%))
+	@$(WITH_ENV) STORIES_LUA=$(if $(SANITIZE),,$(PROVE_LUA)) spec/support/suite $(or $(SPEC),spec/$(@:test-%=%))
 
 check: check-rockspec check-includes check-lua check-format check-man check-warnings check-fuzz ## luacheck, clang-format, manual pages, -Werror with gcc and clang, a minute of fuzzing; -k: go on after a failure
 
