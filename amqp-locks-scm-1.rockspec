@@ -25,7 +25,6 @@ build = {
       sources = {
         -- begin: sources (`make rockspec` writes what stands here)
         "src/core/acquire/acquire.c",
-        "src/core/acquire/boldness.c",
         "src/core/acquire/fence_token.c",
         "src/core/acquire/forget_fence.c",
         "src/core/acquire/line.c",

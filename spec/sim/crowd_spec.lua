@@ -37,9 +37,8 @@ end)
 local MENDED = {
   ["mutex orphans"] = { 1000103 }, fenced = { 1001396, 1002703 }, robbed = { 1003773, 1795927580041 },
   ["rw callers races"] = { 1001511, 2001887 }, ["many callers"] = { 1001445, 1002401, 1002972, 2001077 },
-  ["many limit"] = { 2000816 }, denied = { 2002039 }, ["rw bold"] = { 1000004, 1000286, 2001905 },
-  ["mutex bold"] = { 2001223 }, ["tokens fenced destroy"] = { 2001656, 3000507 }, ["fast deleted"] = { 3000712 },
-  loss = { 1000750 },
+  ["many limit"] = { 2000816 }, denied = { 2002039 }, ["tokens fenced destroy"] = { 2001656, 3000507 },
+  ["fast deleted"] = { 3000712 }, loss = { 1000750 },
 }
 
 for name, seeds in pairs(MENDED) do

@@ -60,10 +60,10 @@ local COMMON = {
   late = { "while answers are late, and some never come", heartbeat = 1, hold = 6, count = 20, paces = Crowd.bad,
     troubles = { "stall", "cut off" } },
   stall = { "while the network keeps things back", troubles = { "stall" } },
-  long = { "while the broker lets nobody hold one for so long", troubles = { "too long", "stranger", "alarm" } },
-  bold = { "seldom, so that most claims follow no search", workers = 3, rounds = 40, hold = 0.05, idle = 2, fair = 0,
+  seldom = { "seldom, by the same object each time", workers = 3, rounds = 40, hold = 0.05, idle = 2, fair = 0,
     poll = 1, count = 12, same_object = true, waiting = { "for long", "at once", "at once" },
     troubles = { "death", "dies claiming", "lost holder", "lost prober", "stranger", "robbed", "alarm", "stall" } },
+  long = { "while the broker lets nobody hold one for so long", troubles = { "too long", "stranger", "alarm" } },
   fenced = { "with numbers, while some are killed or stopped", fenced = true, heartbeat = 1, hold = 0.1, rounds = 6,
     count = 30, paces = { Crowd.near[1], Crowd.far[1] },
     troubles = { "death", "stopped", "stopped", "dies making", "no fence", "moved fence" } },
@@ -164,7 +164,7 @@ add(with(MANY, { loses_tokens = true }), {
 
 add({ kind = "mutex", what = "a mutex", prefix = "mutex" }, {
   "", "shared", "callers", "callers all", "death", "orphans", "bolts", "lost", "restart", "cut", "bell", "dead bell",
-  "silent", "stall", "nodes", "again", "bold", "news", "all",
+  "silent", "stall", "nodes", "again", "seldom", "news", "all",
   { "line", is_used = true },
   { "killed", "while holders are killed, and no waiter may waste the token", often = 2, version = "3.10.8",
     is_used = true, workers = 3, rounds = 5, hold = 2, count = 40, paces = NEAR, poll = 60, is_rung = true,
@@ -316,10 +316,6 @@ add({ kind = "rwlock", what = "to read or to write", prefix = "rw", downgrades =
     hold = 0.2, writers = 0.6, downgrades = 1, notice = 0.2, paces = NEAR, troubles = { "robbed" } },
   { "nodes far", "through nodes that are far behind", nodes = 3, stale = 3, count = 4, hold = 0.2,
     troubles = { "lost holder", "lost prober" } },
-  { "bold", writers = 0.6, downgrades = 0.2 },
-  { "bold callers", "seldom, by callers who share a session, and by the same object", like = "bold", workers = 2,
-    programs = 3, shares = true, rounds = 30, hold = 0.2, idle = 3, writers = 0.6, downgrades = 0.2,
-    waiting = { "for long", "at once" }, troubles = {} },
 })
 
 --- The story of that name, or nil.

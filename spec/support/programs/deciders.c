@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/acquire/boldness.h"
 #include "core/acquire/pacing.h"
 #include "core/admin/slot_plan.h"
 #include "core/base/ids.h"
@@ -142,22 +141,7 @@ static int backoffs(lua_State *L) {
   return 1;
 }
 
-// ---- boldness.h, pacing.h -----------------------------------------------------------------------------------------
-
-static int boldness_new(lua_State *L) {
-  al_boldness_init(push_box(L, sizeof(al_boldness)));
-  return 1;
-}
-
-#define NOTES(what)                                                                                          \
-  static int boldness_##what(lua_State *L) {                                                                 \
-    al_boldness_note_##what(box(1));                                                                         \
-    return 0;                                                                                                \
-  }
-NOTES(win)
-NOTES(contest)
-NOTES(loss)
-GIVES(boldness_is_enough, lua_pushboolean, al_boldness_is_enough(box(1)))
+// ---- pacing.h -----------------------------------------------------------------------------------------------------
 
 // pacing(options) -> as al_pacing_init() makes it
 static int pacing_new(lua_State *L) {
@@ -317,10 +301,10 @@ static const char *const suffixes[AL_SUFFIX_COUNT] = {[AL_SUFFIX_BELL] = "bell",
 // queue_parse(queue) -> part, name, slot
 static int queue_parse(lua_State *L) {
   // In the order of al_queue_part.
-  static const char *const parts[] = {"other", "slot", "holder", "bell", "admin", "mutex", "mutex_bell", "reader",
-                                      "door", "rw_bell", "permits", "marks", "token_admin", "fence",
-                                      "mutex_fence", "rw_fence", "fence_maker", "bolt", "scratch", "fast_mutex", "many",
-                                      "many_bell"};
+  static const char *const parts[] = {
+      "other",       "slot",    "holder",  "bell",       "admin",       "mutex",    "mutex_bell",  "reader",
+      "door",        "rw_bell", "permits", "marks",      "token_admin", "fence",    "mutex_fence", "rw_fence",
+      "fence_maker", "bolt",    "scratch", "fast_mutex", "many",        "many_bell"};
   char name[AL_NAME_SIZE];
   int slot = -1;
   al_queue_part part = al_queue_parse(luaL_checkstring(L, 1), name, &slot),
@@ -370,19 +354,30 @@ GIVES(op_shows, lua_pushboolean,
 
 // ---- the module -----------------------------------------------------------------------------------------------------
 
-#define FUNCTION(function) {#function, function}
+#define FUNCTION(function)                                                                                   \
+  { #function, function }
 
 int luaopen_deciders(lua_State *L) {
-  static const luaL_Reg functions[] = {
-      {"random", random_new},     {"drawing", random_drawing},    {"next_random", random_next},
-      {"pacing", pacing_new}, {"boldness", boldness_new},     FUNCTION(boldness_is_enough),
-      FUNCTION(boldness_win),     FUNCTION(boldness_contest),     FUNCTION(boldness_loss),
-      {"ids", ids_new},           FUNCTION(random_below),         FUNCTION(deadline_after),
-      FUNCTION(backoff_next),     FUNCTION(backoff_recheck),      FUNCTION(backoffs),
-      FUNCTION(pacing_leave),   FUNCTION(pacing_next_search), FUNCTION(pacing_is_over),
-      FUNCTION(slot_plan_plan),   FUNCTION(token_plan_make),      FUNCTION(queue_parse),
-      FUNCTION(ids_add),          FUNCTION(codes_that_go_on),     FUNCTION(op_shows),
-      {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"random", random_new},
+                                       {"drawing", random_drawing},
+                                       {"next_random", random_next},
+                                       {"pacing", pacing_new},
+                                       {"ids", ids_new},
+                                       FUNCTION(random_below),
+                                       FUNCTION(deadline_after),
+                                       FUNCTION(backoff_next),
+                                       FUNCTION(backoff_recheck),
+                                       FUNCTION(backoffs),
+                                       FUNCTION(pacing_leave),
+                                       FUNCTION(pacing_next_search),
+                                       FUNCTION(pacing_is_over),
+                                       FUNCTION(slot_plan_plan),
+                                       FUNCTION(token_plan_make),
+                                       FUNCTION(queue_parse),
+                                       FUNCTION(ids_add),
+                                       FUNCTION(codes_that_go_on),
+                                       FUNCTION(op_shows),
+                                       {NULL, NULL}};
   static const luaL_Reg names[] = {{"slot", name_slot},
                                    {"holder", name_holder},
                                    {"scratch", name_scratch},

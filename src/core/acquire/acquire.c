@@ -15,7 +15,6 @@
 static void search(al_op *op);
 static void searching(al_op *op);
 static void claiming(al_op *op);
-static void claiming_boldly(al_op *op);
 static void drawing_token(al_op *op);
 static void handing_over(al_op *op);
 static void skewing(al_op *op);
@@ -24,7 +23,6 @@ static void checking_squatters(al_op *op);
 static void waiting(al_op *op);
 
 static void claim(al_acquire *self);
-static void send_claim(al_acquire *self);
 static void search_anew(al_op *op);
 static void found_free(al_acquire *self);
 static void found_nothing(al_acquire *self);
@@ -81,42 +79,11 @@ al_op *al_acquire_begin(al_resource *resource, const al_acquire_kind *kind, size
                         (al_attempts){attempt, leave, resource, kind, size});
 }
 
-/* ---- boldness --------------------------------------------------------------------------------------------------- */
-
-/* Other clients are about: neither this acquire nor the next ones of the same object are bold. */
-static void note_contest(al_acquire *self) {
-  if (self->course == AL_COURSE_QUIET) self->course = AL_COURSE_CONTESTED;
-  al_boldness_note_contest(&self->resource->memory->boldness);
-}
-
-/* Where others may wait, a search tells whether it is their turn; the bell's token comes first. A fair acquire joins
- * the line first, too. */
-static bool is_bold(al_acquire *self) {
-  al_resource *resource = self->resource;
-  bool is_awaited = al_resource_was_awaited(resource) || al_resource_had_waiters(resource);
-  if (is_awaited || self->line.joins_first) note_contest(self);
-  bool dares = self->course == AL_COURSE_QUIET && al_boldness_is_enough(&resource->memory->boldness);
-  return dares && self->kind->skip && self->kind->skip(self);
-}
-
-/* A lost bold claim is no attempt. A search tells how things stand. */
-static void lost_boldly(al_acquire *self) {
-  al_boldness_note_loss(&self->resource->memory->boldness);
-  search_anew(&self->op);
-}
-
 /* ---- searching -------------------------------------------------------------------------------------------------- */
 
 static void search(al_op *op) {
   al_acquire *self = (al_acquire *)op;
   if (!al_probing_needs(op, self->resource->probing) || !al_line_begin_search(&self->line)) return;
-  if (is_bold(self)) {
-    if (!al_op_has(op, &op->session->holder)) return;
-    AL_OP_TRACE(op, "%s", "claims without a search");
-    al_op_enter(op, claiming_boldly);
-    send_claim(self);
-    return;
-  }
   al_op_enter(op, searching);
   self->view = (al_search_result){.state = AL_SEARCH_PENDING};
   self->kind->search(self);
@@ -173,17 +140,12 @@ static void searching(al_op *op) {
 static void claim(al_acquire *self) {
   if (!al_op_has(&self->op, &self->op.session->holder)) return;
   al_op_enter(&self->op, claiming);
-  send_claim(self);
-}
-
-static void send_claim(al_acquire *self) {
   al_op_ask(&self->op);
   self->own = self->kind->claim(self);
 }
 
 /* The bell's first answer tells whether others wait. */
 static void await_bell(al_acquire *self) {
-  note_contest(self);
   al_op_enter(&self->op, joining);
   self->op.wake = al_line_mute_at(&self->line);
   joining(&self->op);
@@ -194,11 +156,9 @@ static void await_bell(al_acquire *self) {
 static void leave_to_others(al_acquire *self) {
   al_session *session = self->op.session;
   bool has_token = al_line_has_token(&self->line);
-  note_contest(self);
   bool is_joining = al_line_is_joining(&self->line);
   int64_t left = al_pacing_leave(&self->pacing, has_token, session->now);
-  if (self->course == AL_COURSE_CONTESTED && is_joining && self->kind->may_claim)
-    self->course = AL_COURSE_EARLY;
+  if (self->course == AL_COURSE_FIRST && is_joining && self->kind->may_claim) self->course = AL_COURSE_EARLY;
   AL_OP_TRACE(&self->op, "%s, %s", has_token ? "has a token" : "has no token",
               left > 0 ? "leaves it to earlier waiters" : "leaves it to nobody");
   if (left > 0)
@@ -238,7 +198,6 @@ static void claiming(al_op *op) {
     return;
   }
   al_op_answered(op);
-  if (self->course == AL_COURSE_QUIET) al_boldness_note_win(&self->resource->memory->boldness);
   remember(self);
   al_line_note_missing(&self->line);
   al_line_leave(&self->line, self->own, !waits(self));
@@ -247,8 +206,6 @@ static void claiming(al_op *op) {
   else
     al_acquire_hand_over(self);
 }
-
-static void claiming_boldly(al_op *op) { claiming(op); }
 
 static void leave_claim(al_acquire *self) {
   if (self->own) al_claim_leave(&self->own->claim);
@@ -326,11 +283,9 @@ void al_acquire_missed(al_acquire *self) {
   al_code code = claim->code;
   bool is_race = code == AL_CONTENDED || code == AL_REMOVED || code == AL_UNAVAILABLE || code == AL_LOST;
   bool is_down = al_link_is_lost(&op->session->holder);
-  bool was_bold = op->step == claiming_boldly;
   AL_OP_TRACE(op, "%s \"%s\"", is_race ? "has lost the race for" : "cannot claim", claim->queue);
-  note_contest(self);
   if (is_race) self->op.session->counts.contended++;
-  if (is_race && !was_bold) al_race_note(&self->race, self->own);
+  if (is_race) al_race_note(&self->race, self->own);
   al_claim_undo(&self->own->claim, op);
   if (is_down || !is_race)
     al_line_leave(&self->line, self->own, false); /* the bell is rung when the claim is undone */
@@ -338,8 +293,6 @@ void al_acquire_missed(al_acquire *self) {
   al_op_answered(op);
   if (is_down)
     al_op_fail_link(op, &op->session->holder);
-  else if (is_race && was_bold)
-    lost_boldly(self);
   else if (is_race)
     lost_race(self);
   else
@@ -395,7 +348,6 @@ static void checking_squatters(al_op *op) {
 
 static void found_nothing(al_acquire *self) {
   al_op_nudge(&self->op); /* fewer slots may be there than a gather wants */
-  note_contest(self);
   self->verdict = verdict_on(self);
   if (!check_squatters(self)) wait_or_give_up(self);
 }

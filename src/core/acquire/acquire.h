@@ -5,8 +5,6 @@
  * have in common: searching, claiming, losing races, waiting in line. Their kinds (al_acquire_kind) know how to
  * search, and what to claim.
  *
- *     ┌─ bold: without a search ────────────┐
- *     │                                     v
  *   search ──> searching ──┬─ free ──> claiming ──> (the kind's own steps) ──> drawing_token ─> handing_over ─> done
  *     ^  ^  ^              │               │ the race is lost, or what was claimed is gone
  *     │  │  └─ skewing <───│───────────────┘ at most max_attempts times; then as if nothing were free
@@ -19,10 +17,6 @@
  * Each name is a step function of acquire.c, in the order of their first call. In any of them the caller's timeout may
  * come. The step `drawing_token` is only for fenced locks (fence_token.h). The step `joining` follows any search,
  * whatever it found, if the acquire has subscribed to a bell that waiters make and the bell has not answered.
- *
- * The first search is left out if the last claims of the same object were not contested (boldness.h), nothing of that
- * name is in the connection's table of names (holder_queue.h), the acquire is not fair, and nobody is known to wait.
- * A bold claim that is lost is no attempt: the acquire goes on with a search, without a pause.
  *
  * A caller that does not wait (`timeout` 0: try_acquire) claims at once what is free, unless it is fair. Where a waiter
  * would begin to wait it fails: with the code of the link if the prober was lost, with `contended` after max_attempts
@@ -77,10 +71,7 @@ typedef struct al_acquire_kind {
   al_search_state (*poll)(al_acquire *);
   void (*cancel)(al_acquire *);
   void (*free)(al_acquire *);
-  /* Prepares a claim without a search. False: there must be a search, as this connection holds, or may hold, the
-   * queue. NULL: a claim of this kind always follows a search. */
-  bool (*skip)(al_acquire *);
-  al_exclusive *(*claim)(al_acquire *); /* claims what the search found free, or what `skip` has prepared */
+  al_exclusive *(*claim)(al_acquire *); /* claims what the search found free */
   /* True if this connection has not claimed meanwhile what the search found free. NULL: a claim of this kind follows
    * its search at once. */
   bool (*may_claim)(const al_acquire *);
@@ -98,10 +89,9 @@ typedef struct al_acquire_kind {
 } al_acquire_kind;
 
 typedef enum al_acquire_course {
-  AL_COURSE_QUIET,     /* the first search, or none, and its claim */
-  AL_COURSE_CONTESTED, /* the first search did not lead to the lock at once */
-  AL_COURSE_EARLY,     /* it found the lock free before the bell had answered */
-  AL_COURSE_LATER      /* it is over */
+  AL_COURSE_FIRST, /* the first search, and its claim */
+  AL_COURSE_EARLY, /* it found the lock free before the bell had answered */
+  AL_COURSE_LATER  /* it is over */
 } al_acquire_course;
 
 struct al_acquire {

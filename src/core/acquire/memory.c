@@ -9,10 +9,7 @@
 
 #define LONG_AGO (-60 * AL_SECOND)
 
-void al_memory_init(al_memory *memory) {
-  *memory = (al_memory){.refs = 1, .bell_missed = LONG_AGO};
-  al_boldness_init(&memory->boldness);
-}
+void al_memory_init(al_memory *memory) { *memory = (al_memory){.refs = 1, .bell_missed = LONG_AGO}; }
 
 void al_memory_clear(al_memory *memory) {
   memory->bell_missed = LONG_AGO; /* an administrator makes the bell first, then the slots */

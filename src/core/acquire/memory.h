@@ -18,14 +18,12 @@
 #ifndef AL_CORE_ACQUIRE_MEMORY_H
 #define AL_CORE_ACQUIRE_MEMORY_H
 
-#include "core/acquire/boldness.h"
 #include "core/session/session.h"
 
 #define AL_RECALLED_MOST 16
 
 typedef struct al_memory {
-  int64_t bell_missed;  /* when the doorbell was missing, or could not be consumed from */
-  al_boldness boldness; /* whether an acquire claims without a search */
+  int64_t bell_missed; /* when the doorbell was missing, or could not be consumed from */
 
   /* of a semaphore */
   int known;    /* slots seen in a row; 0 if none were counted yet */

@@ -56,16 +56,13 @@ bool al_resource_may_have_bell(const al_resource *resource) {
 /* When we waited ourselves, or when a waiter told our last claim, whichever is later. */
 static int64_t last_awaited(const al_resource *resource) {
   int64_t own = resource->awaited_at;
-  bool is_later = al_resource_had_waiters(resource) && resource->former->awaited_at > own;
-  return is_later ? resource->former->awaited_at : own;
+  const al_exclusive *former = resource->former;
+  bool is_later = former && former->awaited_at != AL_NEVER && former->awaited_at > own;
+  return is_later ? former->awaited_at : own;
 }
 
 bool al_resource_was_awaited(const al_resource *resource) {
   return !is_past(resource, last_awaited(resource), BELL_EVERY);
-}
-
-bool al_resource_had_waiters(const al_resource *resource) {
-  return resource->former && resource->former->awaited_at != AL_NEVER;
 }
 
 void al_resource_note_awaited(al_resource *resource) { resource->awaited_at = resource->session->now; }

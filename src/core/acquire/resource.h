@@ -39,8 +39,6 @@ void al_resource_note_awaited(al_resource *resource);
 void al_resource_remember(al_resource *resource, al_exclusive *claim);
 /* within the last minute, so others may still wait */
 bool al_resource_was_awaited(const al_resource *resource);
-/* a waiter told our last claim, however long ago */
-bool al_resource_had_waiters(const al_resource *resource);
 
 /* True if it is time to check for squatters: once a minute at most. */
 bool al_resource_may_be_squatted(const al_resource *resource);

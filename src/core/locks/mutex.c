@@ -47,15 +47,11 @@ static void mutex_name(const void *context, size_t index, char out[AL_NAME_SIZE]
   memcpy(out, ((const al_mutex *)((const al_acquire *)context)->resource)->queue, AL_NAME_SIZE);
 }
 
-static al_queue_search *search_of(al_acquire *self) {
+static void look(al_acquire *self) {
   al_queue_search *search = &((mutex_acquire *)self)->search;
   mutex_name(self, 0, search->queue);
-  return search;
+  al_queue_search_begin(search, self);
 }
-
-static void look(al_acquire *self) { al_queue_search_begin(search_of(self), self); }
-
-static bool skip(al_acquire *self) { return al_queue_search_may_skip(search_of(self), self); }
 
 static al_search_state inspect(al_acquire *self) {
   return al_queue_search_poll(&((mutex_acquire *)self)->search, self);
@@ -73,7 +69,6 @@ static const al_acquire_kind mutex_kind = {.search = look,
                                            .poll = inspect,
                                            .cancel = cancel,
                                            .free = search_free,
-                                           .skip = skip,
                                            .claim = claim,
                                            .lock = AL_LOCK_MUTEX,
                                            .line = AL_LINE_MADE,

@@ -46,10 +46,6 @@ static void ask_in_time(al_queue_search *search, al_acquire *self) {
     al_op_ask(&self->op);
 }
 
-bool al_queue_search_may_skip(const al_queue_search *search, const al_acquire *self) {
-  return !al_exclusive_find(self->op.session, search->queue);
-}
-
 void al_queue_search_begin(al_queue_search *search, al_acquire *self) {
   search->is_asked = false;
   ask_in_time(search, self);

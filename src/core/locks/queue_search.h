@@ -21,10 +21,6 @@ typedef struct al_queue_search {
 } al_queue_search;
 
 /* For the functions of an acquire's kind. `search->queue` is set. */
-
-/* True if a claim may do without the search, as nothing of that name is in this connection's table of names: the broker
- * would let us declare our own queue again. */
-bool al_queue_search_may_skip(const al_queue_search *search, const al_acquire *self);
 void al_queue_search_begin(al_queue_search *search, al_acquire *self);
 al_search_state al_queue_search_poll(al_queue_search *search, al_acquire *self);
 

@@ -5,8 +5,7 @@
  * shutting the door. So an acquire leaves the lock to nobody, and passes on the bell's token (bell.h) as soon as it
  * is inside.
  *
- * A reader always searches, however often the door was open (boldness.h): its claim deletes an empty queue of the
- * door's name that is no door. The search finds such a queue first. */
+ * A reader's claim deletes an empty queue of the door's name that is no door. The search finds such a queue first. */
 #include <stdio.h>
 
 #include "core/locks/rwlock.h"

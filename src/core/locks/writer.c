@@ -42,13 +42,6 @@ static void words(const al_acquire *self, al_code code, char out[AL_ACQUIRE_WORD
 
 /* ---- the kind --------------------------------------------------------------------------------------------------- */
 
-/* A claim without a search: only another writer refuses the door. Readers are counted behind it in any case. */
-static bool skip(al_acquire *self) {
-  al_queue_search *search = &((al_rw_acquire *)self)->search;
-  al_rw_door_name(self, 0, search->queue);
-  return al_queue_search_may_skip(search, self);
-}
-
 static al_exclusive *claim(al_acquire *self) {
   if (!al_rw_may_enter(self)) return NULL;
   return al_exclusive_begin(&self->op, &(al_exclusive_plan){.queue = ((al_rw_acquire *)self)->search.queue});
@@ -58,7 +51,6 @@ const al_acquire_kind al_rw_writer = {.search = al_rw_search_begin,
                                       .poll = al_rw_search_poll,
                                       .cancel = al_rw_cancel,
                                       .free = al_rw_free,
-                                      .skip = skip,
                                       .claim = claim,
                                       .claimed = al_rw_count_readers,
                                       .lock = AL_LOCK_WRITE,
