@@ -53,6 +53,7 @@ end
 
 -- Answers one request. HTTP/1.0: the end of the connection ends the answer.
 local function answer(client)
+  client:onerror(function(_, _, why) return why end) -- it may go away at any time
   client:settimeout(5)
   client:setmode("tl", "bf") -- as written, and at once at the flush
   local path = (client:read "*l" or ""):match "^GET (%S+)"
@@ -81,9 +82,7 @@ loop:wrap(function()
   loop:wrap(read, reader)
   loop:wrap(read, writer, true)
   local server = socket.listen("127.0.0.1", PORT)
-  for client in server:clients() do
-    loop:wrap(function() pcall(answer, client) end)
-  end
+  while true do loop:wrap(answer, server:accept()) end
 end)
 
 assert(loop:loop())

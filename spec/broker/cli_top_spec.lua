@@ -252,7 +252,7 @@ describe("amqp-lock-admin top", function()
   managed_it("runs as docs/operators.md says, for the user that it says", function()
     local place, asking = command.place(), {}
     for block in process.contents("docs/operators.md"):gmatch "\n```console\n(.-)\n```\n" do
-      for line in block:gmatch "%f[^\n\0]%$ ([^\n]+)" do
+      for line in ("\n" .. block):gmatch "\n%$ ([^\n]+)" do
         local verb, rest = line:match "^rabbitmqctl (%S+) (.*)"
         local words = {}
         for word in (rest or ""):gmatch "[^%s']+" do table.insert(words, word) end

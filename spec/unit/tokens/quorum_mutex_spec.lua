@@ -104,7 +104,7 @@ describe("a quorum mutex", function ()
   -- For so many seconds the mutex may be held by another client. The core leaves the token odd.
   local function doubts(taker, seconds)
     if is_even(taker) then returns(taker, "nack") end
-    for _ = 1, seconds // 1 do
+    for _ = 1, math.floor(seconds) do
       peer:pass(1)
       if peer.quorum:next() == "heartbeat" then peer.quorum:expect "heartbeat" end
       peer.quorum:silent()
