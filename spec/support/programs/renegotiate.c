@@ -80,7 +80,7 @@ static bool receive(al_port *port) {
   do {
     struct pollfd one = {.fd = al_socket_fd(port),
                          .events = POLLIN | (al_socket_has_unsent(port) ? POLLOUT : 0)};
-    CHECK(poll(&one, 1, 5000) == 1);
+    CHECK(poll(&one, 1, 60000) == 1);
     while ((state = port->kind->next(port, &frame)) == AL_PORT_PART) continue;
     CHECK(state != AL_PORT_DOWN);
   } while (state != AL_PORT_FRAME && full_fd < 0);
@@ -108,7 +108,7 @@ int main(void) {
   CHECK(pthread_create(&thread, NULL, peer, &listener) == 0);
   settings.port = ntohs(address.sin_port);
   CHECK(al_descriptors_init() && al_fork_init(&fork));
-  al_port *port = al_socket_connect(&settings, "127.0.0.1", 10 * AL_SECOND, &fork, &code, why);
+  al_port *port = al_socket_connect(&settings, "127.0.0.1", 60 * AL_SECOND, &fork, &code, why);
   if (!port) fprintf(stderr, "%s\n", why);
   CHECK(port);
   say("at first", port);
