@@ -94,6 +94,8 @@ export AMQPLOCKS_LIB = $(CURDIR)/$(LIB)
 export AMQPLOCKS_CLI = $(CURDIR)/$(CLI)
 export AMQPLOCKS_OBJECTS = $(CURDIR)/$(C_BUILD)
 export AMQPLOCKS_SANITIZER = $(SANITIZER) $(SANITIZER_LIBS)
+# For spec/support/suite; "": stories run under the Lua of the specs.
+export STORIES_LUA = $(if $(SANITIZE)$(filter $(LUA),$(PROVE_LUA)),,$(PROVE_LUA))
 export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
 TOOLS := $(sort $(wildcard tools/*.mk))
@@ -332,7 +334,7 @@ BUILD_FOR_SPECS = +@$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS))
 
 test: prepare ## all specs, or SPEC=path; SANITIZE=1 or thread, GC=1
 	$(BUILD_FOR_SPECS) lib lib-lua
-	@$(WITH_ENV) STORIES_LUA=$(if $(SANITIZE),,$(PROVE_LUA)) spec/support/suite $(or $(SPEC),spec/unit spec/sim spec/broker)
+	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/unit spec/sim spec/broker)
 
 # nginx runs LuaJIT, with whichever Lua the specs run. The module comes first: two makes at a time must not compile the
 # objects that both share.
@@ -343,7 +345,7 @@ test-unit: ## the unit specs, which need no broker, or SPEC=path
 test-sim: ## the specs against a model of the broker, or SPEC=path
 test-unit test-sim: prepare
 	$(BUILD_FOR_SPECS)
-	@$(WITH_ENV) STORIES_LUA=$(if $(SANITIZE),,$(PROVE_LUA)) spec/support/suite $(or $(SPEC),spec/$(@:test-%=%))
+	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/$(@:test-%=%))
 
 check: check-rockspec check-includes check-lua check-format check-man check-warnings check-fuzz ## luacheck, clang-format, manual pages, -Werror with gcc and clang, a minute of fuzzing; -k: go on after a failure
 
