@@ -82,7 +82,7 @@ loop:wrap(function()
   loop:wrap(read, reader)
   loop:wrap(read, writer, true)
   local server = socket.listen("127.0.0.1", PORT)
-  while true do loop:wrap(answer, server:accept()) end
+  while true do loop:wrap(answer, (assert(server:accept()))) end
 end)
 
 assert(loop:loop())

@@ -89,7 +89,7 @@ describe("a peer that never pauses", function()
     end
   end)
 
-  -- The close waits as the acquire does, under any driver, and a flood is dear: it is not met here.
+  -- No connection is closed here: a close waits by the same function as an acquire, and a flood takes all processors.
   for _, name in ipairs{ "cqueues", "luv" } do
     local loop_it = loops[name].run and it or pending
     loop_it("keeps neither a call past its deadline nor other coroutines from their turns, in " .. name, function()

@@ -142,7 +142,7 @@ local function options(self, is_holding)
     poll = self.poll * (0.5 + math.random()) }
 end
 
--- Mostly the same object as before, for an object remembers what it need not ask again: whether it may claim at once,
+-- Mostly the same object as before, for an object remembers what it need not ask again: that others waited lately,
 -- and that the queue of a fast mutex was there.
 local function object_of(shared, pool, choices)
   if not shared.objects or shared.objects.conn ~= shared.conn then shared.objects = { conn = shared.conn } end

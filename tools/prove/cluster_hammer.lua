@@ -20,7 +20,7 @@ local function times(kind, count)
 end
 
 -- The names of each kind: what they are (hammer_client.lua), and the queue whose node is struck. So many mutexes that
--- some acquires meet nobody: then the next ones claim at once.
+-- some acquires meet nobody.
 local NAMES = {
   fenced = { words = "fenced locks", queue = "-mutexfence" },
   mutex = { words = "mutexes", kinds = times("plain", 24) },

@@ -49,7 +49,7 @@ function client:confirm_all(pool, ops, locks)
   return all_held
 end
 
--- Mostly the same object as before, for an object remembers what it need not ask again: whether it may claim at once,
+-- Mostly the same object as before, for an object remembers what it need not ask again: that others waited lately,
 -- and that the queue of a fast mutex was there.
 function client:object(pool)
   local method = METHODS[pool.kind] or pool.kind

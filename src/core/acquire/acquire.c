@@ -22,7 +22,6 @@ static void joining(al_op *op);
 static void checking_squatters(al_op *op);
 static void waiting(al_op *op);
 
-static void claim(al_acquire *self);
 static void search_anew(al_op *op);
 static void found_free(al_acquire *self);
 static void found_nothing(al_acquire *self);
@@ -284,8 +283,10 @@ void al_acquire_missed(al_acquire *self) {
   bool is_race = code == AL_CONTENDED || code == AL_REMOVED || code == AL_UNAVAILABLE || code == AL_LOST;
   bool is_down = al_link_is_lost(&op->session->holder);
   AL_OP_TRACE(op, "%s \"%s\"", is_race ? "has lost the race for" : "cannot claim", claim->queue);
-  if (is_race) self->op.session->counts.contended++;
-  if (is_race) al_race_note(&self->race, self->own);
+  if (is_race) {
+    self->op.session->counts.contended++;
+    al_race_note(&self->race, self->own);
+  }
   al_claim_undo(&self->own->claim, op);
   if (is_down || !is_race)
     al_line_leave(&self->line, self->own, false); /* the bell is rung when the claim is undone */
