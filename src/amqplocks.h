@@ -304,6 +304,7 @@ typedef struct al_stats {
   bool is_up_holder, is_up_prober; /* the connection is open */
   bool is_up_quorum;               /* the same, of the connection for locks of quorum queues */
   uint64_t opened_quorum;
+  uint64_t retained; /* locks, of those acquired, that the broker was not asked for: see al_lock_options */
 } al_stats;
 
 /* Fills in the first `size` bytes of `stats`: pass sizeof(al_stats). Members that later versions add come last. Does no
@@ -481,6 +482,9 @@ typedef struct al_lock_options {
   int max_attempts; /* races lost at the last step before a search counts as busy; at least 1 */
   al_probing probing;
   bool fenced; /* each lock has a fencing token; see al_lock_fence() */
+  /* Of a mutex: after a release the session keeps it for so long, in nanoseconds, unless somebody asks for it. Until
+   * then the session's next acquire of that name sends nothing. 0: not at all. A fenced mutex is never kept. */
+  int64_t retain;
 } al_lock_options;
 
 /* Makes a mutex as seen by this session. Sends nothing to the broker. A mutex exists while it is held, and needs not

@@ -41,6 +41,7 @@ local token_semaphore = require "amqplocks.token_semaphore"
 ---@field held integer locks that are held now
 ---@field waiting integer acquires that wait for other holders now
 ---@field acquired integer locks that were acquired
+---@field retained integer of these, mutexes for which the broker was not asked, as they were retained
 ---@field failed { [string]: integer } acquires that failed, by amqplocks.Code; abandoned ones count as "closed"
 ---@field lost integer locks that were lost before their release
 ---@field revoked integer locks that an administrator has asked for

@@ -45,6 +45,7 @@ local schema = {
 ---  jobs or customers should become one label
 
 local KIND_AND_NAME, LINK = { "kind", "name" }, { "link" }
+local STATS = { "contended", "retained" } -- of conn:stats(), which no event tells
 local LINKS = { "holder", "prober", "quorum" }
 
 -- `by`: one more label, for numbers that each process has of its own.
@@ -59,6 +60,7 @@ local function define(to, buckets, by)
     lost = to:counter("amqplocks_lost_total", "Locks that were lost before their release.", { "kind", "name", "code" }),
     revoked = to:counter("amqplocks_revoked_total", "Locks that an administrator has asked for.", KIND_AND_NAME),
     contended = to:counter("amqplocks_contended_total", "Claims that another client was faster with.", KIND_AND_NAME),
+    retained = to:counter("amqplocks_retained_total", "Acquires of mutexes that were retained.", KIND_AND_NAME),
     up = to:gauge("amqplocks_connection_up", "Connections to the broker that are open.", link),
     opened = to:counter("amqplocks_opened_total", "Connections to the broker that were opened.", LINK),
     blocked = to:gauge("amqplocks_blocked", "Connections to a broker that has an alarm.", link),
@@ -83,7 +85,7 @@ function metrics.new(opts)
   local silence = all.silence
   local names, count = {}, 0
   local heard = setmetatable({}, { __mode = "k" }) -- the connections that are listened to
-  local contended = setmetatable({}, { __mode = "k" }) -- session -> its `contended` so far
+  local stats = setmetatable({}, { __mode = "k" }) -- session -> its conn:stats() so far
 
   local function name_of(event)
     local name = tostring(label and label(event.name) or event.name)
@@ -101,7 +103,7 @@ function metrics.new(opts)
     known[key] = true
     all.lost:inc(0, { place[1], place[2], "lost" })
     all.revoked:inc(0, place)
-    all.contended:inc(0, place)
+    for _, stat in ipairs(STATS) do all[stat]:inc(0, place) end
     all.waiting:inc(0, place)
   end
 
@@ -152,16 +154,18 @@ function metrics.new(opts)
   -- this.
   function self.listen(conn)
     local session = conn._session -- in nginx that of several connections
-    contended[session] = contended[session] or conn:stats().contended
+    stats[session] = stats[session] or conn:stats()
     heard[conn] = true
     local weak = setmetatable({ conn }, { __mode = "v" })
     return conn:on_event(function(event)
       self.observe(event)
       local one = weak[1]
       if not one or event.what ~= "acquired" and event.what ~= "failed" then return end
-      local now, before = one:stats().contended, contended[session]
-      if now > before then all.contended:inc(now - before, { event.kind, name_of(event) }) end
-      contended[session] = now
+      local now, before = one:stats(), stats[session]
+      for _, stat in ipairs(STATS) do
+        if now[stat] > before[stat] then all[stat]:inc(now[stat] - before[stat], { event.kind, name_of(event) }) end
+      end
+      stats[session] = now
     end)
   end
 

@@ -11,9 +11,12 @@ local methods = require "amqplocks.methods"
 local options = require "amqplocks.options"
 local reentrant = require "amqplocks.reentrant"
 
+local checks = options.checks
+
 local schema = options.merge(acquiring.resource_schema, {
-  persistent = options.checks.boolean,
-  reentrant = options.checks.boolean,
+  persistent = checks.boolean,
+  reentrant = checks.boolean,
+  retain = checks.timeout,
   owner = function(value) return value ~= value and "another value than NaN" or nil end,
 })
 
@@ -23,6 +26,9 @@ local schema = options.merge(acquiring.resource_schema, {
 ---@field probe? "auto"|"publish"|"passive" as for conn:semaphore ("auto")
 ---@field fenced? boolean as for conn:semaphore (false)
 ---@field reentrant? boolean its owner takes it again without asking the broker; the last release releases it (false)
+---@field retain? number seconds: after a release the session keeps the mutex for so long, unless another client asks
+---  for it. Until then the session's next acquire of that name does not ask the broker. Not with `fenced` or
+---  `persistent`. (none: it is not kept)
 ---@field owner? any of a reentrant mutex: who owns what is acquired through this object (the coroutine that acquires)
 
 ---@class amqplocks.Mutex
@@ -107,6 +113,9 @@ local mutex = {}
 function mutex.new(connection, name, opts)
   opts = options.check(opts or {}, schema, "mutex")
   if opts.owner ~= nil and not opts.reentrant then error("mutex: option owner needs reentrant = true", 0) end
+  for _, other in ipairs{ "fenced", "persistent" } do
+    if opts.retain and opts[other] then error("mutex: option retain does not go with " .. other, 0) end
+  end
   local session = connection._session
   return setmetatable({
     name = name,

@@ -49,7 +49,7 @@ describe("amqp-lock-admin, of the lists that the lines that it prints make,", fu
     stage.take(conn:semaphore(name))
     stage.take(conn:semaphore(name))
     local fast = stage.take(conn:fast_mutex(name))
-    local mutex = stage.take(hung:mutex(name))
+    local mutex = stage.take(hung:mutex(name, { retain = 60 }))
     gate.take("read", name, nil, conn)
     assert(conn:token_semaphore(name):resize(1))
     local permit = stage.take(conn:token_semaphore(name))
@@ -61,7 +61,8 @@ describe("amqp-lock-admin, of the lists that the lines that it prints make,", fu
     for _, row in ipairs {
       'slot holds "slot":1,"what":"slot 1","holder":"the holder"',
       'slot holds "slot":2,"what":"slot 2","holder":"the holder"',
-      'slot waits "what":"waits","holder":"waits for a slot"', 'mutex holds "what":"mutex","holder":"it\'s hung"',
+      'slot waits "what":"waits","holder":"waits for a slot"',
+      'mutex holds "what":"mutex, held or retained","holder":"it\'s hung"',
       'mutex waits "what":"waits","holder":"waits for it"', 'read holds "what":"reader","holder":"the holder"',
       'write holds "what":"writer, waits for readers","holder":"waits to write"',
       'rwlock waits "what":"waits","holder":"waits to read"', 'permit holds "what":"permit","holder":"the holder"',
@@ -110,8 +111,8 @@ describe("amqp-lock-admin, of the lists that the lines that it prints make,", fu
     for since in output:gmatch '"since":(%d+)' do assert.is_true(math.abs(since - os.time()) < 7200) end
 
     local closing = process.shell(ADMIN, "holders", "--lock", name, place .. "/lists")
-    local line_of = closing:match(("# %s, mutex: held by it's hung, since [^\n]*\n(rabbitmqctl [^\n]*\n)"):format(
-      (name:gsub("%p", "%%%0"))))
+    local line_of = closing:match(("# %s, mutex, held or retained: held by it's hung, since [^\n]*\n(rabbitmqctl "
+      .. "[^\n]*\n)"):format((name:gsub("%p", "%%%0"))))
     shell(place, assert(line_of, closing))
     assert.is_true(next_one:finish(SECONDS))
     until_true(function() return not mutex:held() end, SECONDS)

@@ -4,6 +4,7 @@
 -- Children that do not exec and outlive the process that forked them. They have copies of all its descriptors, and the
 -- broker sees the end of a connection only when its last copy is closed. The heartbeat is so long here that no lock can
 -- be freed by it within a test.
+local gate = require "spec.support.gate"
 local kinds = require "spec.support.kinds"
 local process = require "spec.support.process"
 local program = require "spec.support.program"
@@ -50,6 +51,7 @@ describe("the locks of a killed process whose children live on", function()
       one, other = connect(), connect()
       first, second = one:semaphore(name), other:semaphore(name)
       locks = { assert(first:acquire()), assert(second:acquire()), assert(one:mutex(mutex):acquire()) }
+      assert(assert(one:mutex(mutex .. "-kept", { retain = 600 }):acquire()):release())
       locks[4] = has_quorum and assert(one:fast_mutex(mutex .. "-quorum", { queue_type = "quorum" }):acquire()) or nil
       assert(one:pollfd() and other:pollfd())
       function child(fn)
@@ -64,8 +66,10 @@ describe("the locks of a killed process whose children live on", function()
   end
 
   local function assert_all_come_free(server, name, mutex)
+    assert.is_true(gate.held("mutex", mutex .. "-kept"))
     server:kill()
     local conn = stage.connect()
+    stage.take(conn:mutex(mutex .. "-kept"), AT_ONCE)
     stage.take(conn:semaphore(name), AT_ONCE)
     stage.take(conn:semaphore(name), AT_ONCE)
     stage.take(conn:mutex(mutex), AT_ONCE)

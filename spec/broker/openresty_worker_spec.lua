@@ -86,6 +86,20 @@ it("every kind of lock is administered, and free at a request's end", function()
   for _, lockable in ipairs(others()) do assert.is_true(stage.take(lockable, { timeout = 60 }):release()) end
 end)
 
+it("a worker retains a mutex from request to request, however these end, until somebody asks for it", function()
+  local name = gate.name()
+  local server = scene.start{ locations = { ["= /work"] = [[
+    local conn = connect()
+    local lock = assert(conn:mutex(var.arg_name, { retain = 600 }):acquire{ timeout = 60 })
+    ngx.print(conn:stats().retained)
+    if var.arg_i % 2 == 0 then assert(lock:release()) end]] } }
+  local function work(i) return body(server, ("/work?name=%s&i=%d"):format(name, i)) end
+  for i = 0, 4 do assert.equal(tostring(i), work(i)) end
+  assert.is_true(gate.held("mutex", name))
+  assert(stage.take(stage.connect():mutex(name), { poll = 600 }):release())
+  assert.equal("4", work(5))
+end)
+
 it("a timer holds as a request does", function()
   local name = stage.semaphore(1)
   local server = scene.start{ locations = { ["= /timer"] = [[

@@ -66,6 +66,7 @@ static void *make_token_semaphore(lua_State *L, al_session *session, const char 
 
 static void *make_mutex(lua_State *L, al_session *session, const char *name, int table) {
   al_lock_options options = lock_options(L, table);
+  options.retain = al_lua_time_field(L, table, "retain", 0);
   return al_mutex_new(session, name, &options);
 }
 

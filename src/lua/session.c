@@ -227,6 +227,7 @@ static int session_stats(lua_State *L) {
   set_count(L, "held", stats.held);
   set_count(L, "waiting", stats.waiting);
   set_count(L, "acquired", stats.acquired);
+  set_count(L, "retained", stats.retained);
   set_count(L, "lost", stats.lost);
   set_count(L, "revoked", stats.revoked);
   set_count(L, "contended", stats.contended);

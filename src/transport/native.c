@@ -75,6 +75,7 @@ static void give_turn(al_session *session) {
   if (has_forked(session)) return;
   struct al_transport *transport = session->transport;
   if (--transport->turns == 0 && transport->is_alarm_due) raise_alarm(transport);
+  if (session->retained && transport->keeper.is_out) al_keeper_poke(&transport->keeper);
   pthread_mutex_unlock(&transport->turn);
 }
 
@@ -294,7 +295,11 @@ static void pump(al_session *session) {
 void al_native_touch(al_session *session) {
   if (al_session_forked(session)) return;
   AL_TURN(session);
-  pump(session);
+  int64_t now = al_system_now();
+  if (now - session->pumped_at < AL_READ_EVERY)
+    al_session_set_now(session, now);
+  else
+    pump(session);
 }
 
 static int due_links(al_session *session, al_link *due[AL_LINKS]) {

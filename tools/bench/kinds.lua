@@ -2,8 +2,8 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- Mutexes, fast mutexes, readers and writers, uncontended, as ratios to the time that rabbitmq-c alone needs for the
--- broker's part. Fenced locks, as ratios to those that are not. A semaphore of one quorum permit, as a ratio to a
--- fenced mutex.
+-- broker's part; retained mutexes in microseconds. Fenced locks, as ratios to those that are not. A semaphore of one
+-- quorum permit, as a ratio to a fenced mutex.
 local amqplocks = require "amqplocks"
 local bare = require "bare"
 local rows = require "tools.bench.parts.rows"
@@ -31,6 +31,17 @@ row("writer: in + out / declare + delete, twice", 1.25, function() return rwlock
   declare_delete()
   declare_delete()
 end)
+
+local retained = conn:mutex(name, { retain = 600 })
+local took = {}
+for i = 1, rows.rounds do
+  took[i] = 1e6 / FAST_TIMES * rows.seconds(function()
+    for _ = 1, FAST_TIMES do assert(assert(retained:try_acquire()):release()) end
+  end)
+end
+local microseconds = rows.median(took)
+rows.row("retained mutex: acquire + release, us", "<= 15", microseconds <= 15, ("%.1f"):format(microseconds),
+  rows.spread(took, "%.0f"))
 
 -- rabbitmq-c takes the same token from the same queue.
 local fast = conn:fast_mutex(name .. "-fast")

@@ -2,7 +2,8 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- How soon the next process holds a slot, after a release and after the holder's death; and what a waiter costs
--- meanwhile. The same times of a fast mutex, as ratios to those of a permit. All processes share one clock.
+-- meanwhile. The same times of a fast mutex, as ratios to those of a permit, and of a retained mutex, as ratios to
+-- those of another mutex. All processes share one clock.
 local amqplocks = require "amqplocks"
 local bare = require "bare"
 local process = require "spec.support.process"
@@ -19,9 +20,11 @@ local name = ("bench-%d"):format(os.time())
 assert(conn:admin(name):create(1))
 assert(conn:token_semaphore(name):create(1))
 
--- This process's object of each kind. A kind is named by the method of a connection that makes the object.
-local resources = {}
-for _, kind in ipairs{ "semaphore", "token_semaphore", "fast_mutex" } do resources[kind] = conn[kind](conn, name) end
+-- This process's object of each kind. A kind is named by the method of a connection that makes the object, but one.
+local resources = { retained = conn:mutex(name .. "-retained", { retain = 600 }) }
+for _, kind in ipairs{ "semaphore", "token_semaphore", "fast_mutex", "mutex" } do
+  resources[kind] = conn[kind](conn, name)
+end
 
 -- A process with an object of this kind.
 local function another(kind)
@@ -29,7 +32,8 @@ local function another(kind)
   other:run([[
     local kind, name = ...
     local conn = require("amqplocks").connect()
-    bare, resource = require "bare", conn[kind](conn, name)
+    bare, resource = require "bare", kind == "retained" and conn:mutex(name .. "-retained", { retain = 600 })
+      or conn[kind](conn, name)
   ]], kind, name)
   return other
 end
@@ -57,13 +61,29 @@ local function handed_over(kind, other)
   return other:finish() - start
 end
 
+-- Seconds for an acquire here, where the other process retains the mutex.
+local function handed_back(other)
+  assert(other:run "return assert(resource:acquire()):release()")
+  bare.sleep(SETTLED)
+  local start = bare.now()
+  local lock = assert(resources.retained:acquire())
+  local took = bare.now() - start
+  lock:release()
+  return took
+end
+
 local function after_release()
   local slot, permit, fast = another "semaphore", another "token_semaphore", another "fast_mutex"
-  local slots, bares, permits, fasts = {}, {}, {}, {}
+  local mutex, retained = another "mutex", another "retained"
+  local slots, bares, permits, fasts, mutexes, retaineds, backs = {}, {}, {}, {}, {}, {}, {}
   for i = 1, TIMES do
     slots[i], bares[i] = handed_over("semaphore", slot), bare_hand_over()
     permits[i], fasts[i] = handed_over("token_semaphore", permit), handed_over("fast_mutex", fast)
+    mutexes[i], retaineds[i], backs[i] = handed_over("mutex", mutex), handed_over("retained", retained),
+      handed_back(retained)
   end
+  rows.compare("retained mutex: release -> next holds / a mutex's", 1.30, retaineds, mutexes)
+  rows.plain("acquire of a mutex that another process retains, ms", ("%.2f"):format(1e3 * rows.median(backs)))
   rows.compare("release -> next holds / delete + declare", 1.25, slots, bares)
   rows.compare("fast mutex: release -> next holds / a permit's", 1.50, fasts, permits)
 end

@@ -23,6 +23,10 @@ local function tell_soon(spawn, session, known)
   spawn(function() news.tell(driver) end)
 end
 
+-- An operation that needed no answer lets others run: it acquires a retained mutex, again and again, and does so once a
+-- millisecond (acquire.c).
+local BREATH = 0.001 -- seconds
+
 -- The roles of a session's connections. Locks are held on the first two.
 local ROLES = { "holder", "quorum", "prober", "fence", "maker" }
 
@@ -35,7 +39,7 @@ function loop.session(events, settings)
   local session, message, code = core.loop(settings)
   if not session then return nil, message, code end
   local known = setmetatable({}, { __mode = "v" })
-  local room = waiting.new(events)
+  local room, pause = waiting.new(events), events.condition()
   local changes, is_served = 0, false
   local streams = {}
 
@@ -70,7 +74,8 @@ function loop.session(events, settings)
     check = check,
     wait = function(operation, seconds)
       local left = session:pump(operation)
-      if mind() or operation:done() then return end
+      if mind() then return end
+      if operation:done() then return pause:wait(BREATH) end
       room:wait(operation, left, seconds)
       session:pump(operation)
       mind()

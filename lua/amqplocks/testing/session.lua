@@ -76,8 +76,8 @@ function session:stats()
   for code, count in pairs(self._failed) do failed[code] = count end
   return {
     held = held, waiting = waiting, acquired = self._counts.acquired, lost = self._counts.lost,
-    revoked = self._counts.revoked, failed = failed, contended = failed.contended or 0, probes = 0, blocked = false,
-    opened = { holder = self._opened, prober = self._opened, quorum = 0 },
+    revoked = self._counts.revoked, failed = failed, contended = failed.contended or 0, retained = 0, probes = 0,
+    opened = { holder = self._opened, prober = self._opened, quorum = 0 }, blocked = false,
     silence = held > 0 and (suspects > 0 and 20 or 0) or nil,
   }
 end

@@ -167,7 +167,8 @@ local function let_go(self, process, lock)
   local own, connection = self.broker.queues[queue], process:connection()
   local released = finish(self, process, lock:release(), "releases", TIMEOUT)
   if not released and self.kind.lingers then look_away(self, process) end
-  if released and own and own.owner == connection and self.broker.queues[queue] == own then
+  local is_there = own and own.owner == connection and self.broker.queues[queue] == own
+  if released and is_there and not self.options.retain then
     breach("%s is released and still there", queue)
   end
 end
@@ -765,6 +766,7 @@ end
 --   troubles, count     the kinds of trouble that may come; how many come
 --   workers, slots, rounds, programs   how many of each; programs are those in each worker, which share a session
 --   shares              whether programs share a session without coordination, as requests of an nginx worker do
+--   retain              for how long a session keeps a mutex after its release
 --   same_object         whether a process acquires a mutex or rwlock by the same object each time
 --   waiting, letting_go, priorities, inner, lags, paces    lists to choose from; see LETTING_GO, and Broker.laws
 --   gathers, most       the share of rounds in which a member gathers several, and how many at most
@@ -890,7 +892,8 @@ local function tell(self)
   self.kind:settle()
   self.watch:look()
   local lingers = self.options.troubles and self.kind.lingers or 0 -- without troubles nothing may linger
-  self.world:run(math.max(2 * self.heartbeat >= 60 and 5 or 6 * self.heartbeat, 5 + still_stalled(self), lingers))
+  local stays = math.max(still_stalled(self), self.options.retain or 0)
+  self.world:run(math.max(2 * self.heartbeat >= 60 and 5 or 6 * self.heartbeat, 5 + stays, lingers))
   look_for_leftovers(self, "when nobody wants anything any more")
   look_for_channels(self)
   if self.options.mends then -- what an operator or a dead administrator left behind

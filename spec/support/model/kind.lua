@@ -31,7 +31,7 @@ end
 function Kind:object(process, method, name)
   local options = self.crowd.options
   local object = options.same_object and process.object
-    or process.peer[method](process.peer, name, { fenced = options.fenced })
+    or process.peer[method](process.peer, name, { fenced = options.fenced, retain = options.retain })
   process.object = object
   return object
 end

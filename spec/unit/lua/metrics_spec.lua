@@ -117,20 +117,21 @@ describe("metrics", function()
   end)
 
   it("count once what connections that share a session have in common", function()
-    local contended, tell = 0, {}
+    local count, tell = 0, {}
     local function connection(session)
       return {
         _session = session,
-        stats = function() return { contended = contended } end,
+        stats = function() return { contended = count, retained = 2 * count } end,
         on_event = function(_, fn) table.insert(tell, fn) end,
       }
     end
     local m, session = metrics.new(), {}
     m.listen(connection(session))
-    contended = 3
+    count = 3
     m.listen(connection(session))
     for _, fn in ipairs(tell) do fn(lock("acquired", { waited = 0.1 })) end
     assert.same({ 'amqplocks_contended_total{kind="mutex",name="db"} 3' }, lines(m.text(), "^amqplocks_contended"))
+    assert.same({ 'amqplocks_retained_total{kind="mutex",name="db"} 6' }, lines(m.text(), "^amqplocks_retained"))
   end)
 
   it("that are wrong raise an error that says so", function()

@@ -156,7 +156,7 @@ static void show_holder(admin_group *group, const admin_row *row) {
       snprintf(what, sizeof what, "slot %d%s", row->slot, is_removed(group, row) ? " (removed)" : "");
       break;
     case AL_QUEUE_MUTEX:
-      snprintf(what, sizeof what, "%s", kind = "mutex");
+      snprintf(what, sizeof what, "%s%s", kind = "mutex", row->retain > 0 ? ", held or retained" : "");
       break;
     case AL_QUEUE_READER:
       kind = "read";

@@ -64,6 +64,7 @@ void admin_row_argument(admin_row *row, const char *key, const char *text, size_
   if (text && row->kind == ADMIN_QUEUE && strcmp(key, "x-amqplocks-ticket") == 0)
     admin_row_text(&row->ticket, text, length);
   if (!text && is_since) row->since = number;
+  if (!text && strcmp(key, "x-amqplocks-retain") == 0) row->retain = number;
   if (!text && strcmp(key, "x-priority") == 0) row->priority = number;
 }
 

@@ -26,6 +26,8 @@ typedef struct admin_row {
   char *holder, *ticket; /* of a consumer: its tag */
   int64_t since;         /* seconds since the epoch; -1: not told */
   int64_t messages, ready, priority;
+  int64_t
+      retain; /* of a mutex's queue: seconds for which it may be kept while nobody holds the mutex; 0: never */
   /* The connection that owns a queue, or that of a channel: its pid, or its name in the management API. */
   char *connection;
   char *channel;   /* of a consumer, and a channel's own */

@@ -13,6 +13,7 @@
 
 /* The steps, in the order of their first call. The diagram in acquire.h shows the ways between them. */
 static void search(al_op *op);
+static void reading(al_op *op);
 static void searching(al_op *op);
 static void claiming(al_op *op);
 static void drawing_token(al_op *op);
@@ -78,10 +79,43 @@ al_op *al_acquire_begin(al_resource *resource, const al_acquire_kind *kind, size
                         (al_attempts){attempt, leave, resource, kind, size});
 }
 
+/* ---- what is retained ------------------------------------------------------------------------------------------- */
+
+static al_exclusive *retained(const al_acquire *self) {
+  const char *queue = self->kind->retained ? self->kind->retained(self) : NULL;
+  return queue ? al_exclusive_retained(self->op.session, queue) : NULL;
+}
+
+static void take_retained(al_acquire *self, al_exclusive *own) {
+  al_op *op = &self->op;
+  if (op->session->now - op->session->pumped_at >= AL_READ_EVERY) {
+    al_op_enter(op, reading);
+    op->wake = 0; /* at the next pump */
+    return;
+  }
+  AL_OP_TRACE(op, "takes \"%s\", which is retained", own->claim.queue);
+  al_exclusive_take(own);
+  al_op_watch(op, &own->claim);
+  self->own = own;
+  self->was_retained = true;
+  al_resource_remember(self->resource, own);
+  al_line_leave(&self->line, NULL, false); /* the claim has its own place at the bell */
+  al_acquire_hand_over(self);
+}
+
+static void reading(al_op *op) {
+  if (al_op_is_woken(op)) al_op_next(op, search);
+}
+
 /* ---- searching -------------------------------------------------------------------------------------------------- */
 
 static void search(al_op *op) {
   al_acquire *self = (al_acquire *)op;
+  al_exclusive *own = retained(self);
+  if (own) {
+    take_retained(self, own);
+    return;
+  }
   if (!al_probing_needs(op, self->resource->probing) || !al_line_begin_search(&self->line)) return;
   al_op_enter(op, searching);
   self->view = (al_search_result){.state = AL_SEARCH_PENDING};
@@ -221,6 +255,11 @@ static void got(al_acquire *self) {
     return;
   }
   self->op.lock->fence = self->fence;
+  self->op.lock->retain = resource->retain;
+  if (self->was_retained) {
+    al_lock_renew(self->op.lock);
+    self->op.session->counts.retained++;
+  }
   leave_claim(self);
   al_locks_count(&self->op);
   al_op_finish(&self->op);
@@ -347,10 +386,22 @@ static void checking_squatters(al_op *op) {
   wait_or_give_up(self);
 }
 
+/* The question of a caller that does not wait ends a retention, and finds the mutex held: the caller asks again, with
+ * growing pauses, for 62 ms in all. */
+#define ASK_AGAIN_MOST 5
+
+static bool ask_again(al_acquire *self) {
+  bool may_be_retained = self->resource->retain > 0 && self->view.busy > 0 && self->view.mine == 0;
+  if (waits(self) || !may_be_retained || self->asked_again == ASK_AGAIN_MOST) return false;
+  al_op_enter(&self->op, skewing);
+  self->op.wake = self->op.session->now + (2 * AL_MILLISECOND << self->asked_again++);
+  return true;
+}
+
 static void found_nothing(al_acquire *self) {
   al_op_nudge(&self->op); /* fewer slots may be there than a gather wants */
   self->verdict = verdict_on(self);
-  if (!check_squatters(self)) wait_or_give_up(self);
+  if (!ask_again(self) && !check_squatters(self)) wait_or_give_up(self);
 }
 
 /* ---- waiting ---------------------------------------------------------------------------------------------------- */

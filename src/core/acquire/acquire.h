@@ -68,6 +68,8 @@ typedef struct al_acquire_kind {
   /* Begins a search; the links needed to ask are open. `poll` is then called from every step until it returns another
    * state than PENDING; it fills in the view. `cancel` gives up what is being asked. */
   void (*search)(al_acquire *);
+  /* The queue that is claimed, if this session may have retained it (holder_queue.h). NULL: it never does. */
+  const char *(*retained)(const al_acquire *);
   al_search_state (*poll)(al_acquire *);
   void (*cancel)(al_acquire *);
   void (*free)(al_acquire *);
@@ -107,6 +109,8 @@ struct al_acquire {
 
   al_search_result view, last; /* of the search under way; of the last complete one */
   al_exclusive *own;           /* the claim; NULL */
+  int asked_again;             /* by a caller that does not wait: of a mutex that may be retained */
+  bool was_retained;           /* it was retained, and held another lock before */
   al_fence_token fence_token;
   int64_t fence; /* the lock's fencing token; 0: it has none, or none yet */
   al_squatter squatter;

@@ -44,7 +44,8 @@ static al_bolt_verdict judge(const al_exclusive *own, const al_event *event) {
 static void send_declare(al_exclusive *own) {
   al_session *session = own->claim.session;
   int64_t wall = (int64_t)(session->wall + (double)session->now / (double)AL_SECOND);
-  al_declare_held(own->channel, own->claim.queue, own->claim.ticket, session->settings.name, wall);
+  int64_t retain = (own->retain + AL_SECOND - 1) / AL_SECOND;
+  al_declare_held(own->channel, own->claim.queue, own->claim.ticket, session->settings.name, wall, retain);
 }
 
 static void send_bind(al_exclusive *own) {
@@ -258,16 +259,25 @@ static void channel_closed(al_exclusive *own, const al_event *event) {
     own->on(own->on_op, event); /* it may release the claim, which is in order by now */
 }
 
-static void note_waiter(al_exclusive *own) {
-  own->awaited_at = own->claim.session->now;
-  al_bell_want_token(own->bell);
+static bool is_retained(const al_exclusive *own) { return own->retained_until != AL_NEVER; }
+
+/* AL_NEVER: it is retained no more. */
+static void retain_until(al_exclusive *own, int64_t until) {
+  own->claim.session->retained += (until != AL_NEVER) - is_retained(own);
+  own->retained_until = until;
 }
 
 /* Most messages are probes, by us or by other software, or were meant for the previous user of the channel. */
 static void message_arrived(al_exclusive *own, const al_content *content) {
   if (strcmp(content->consumer_tag, own->claim.ticket) != 0) return;
+  bool is_awaited = strcmp(content->type, AL_TYPE_WAITING) == 0;
+  if (is_awaited) own->awaited_at = own->claim.session->now;
+  if (is_retained(own)) {
+    al_claim_release(&own->claim);
+    return;
+  }
+  if (is_awaited) al_bell_want_token(own->bell);
   if (strcmp(content->type, AL_TYPE_REVOKE) == 0) al_claim_revoke(&own->claim);
-  if (strcmp(content->type, AL_TYPE_WAITING) == 0) note_waiter(own);
   if (strcmp(content->type, AL_TYPE_TOKEN) != 0) return;
   own->woken++;
   al_claim_notify(&own->claim);
@@ -324,18 +334,38 @@ static bool exclusive_confirm(al_claim *claim) {
  * that happens before others find the bolt open. */
 static void exclusive_release(al_claim *claim) {
   al_exclusive *own = (al_exclusive *)claim;
+  retain_until(own, AL_NEVER);
   if (is_bolted(own)) send_check(own);
   al_channel_delete(own->channel, claim->queue);
   if (is_bolted(own)) al_bolt_open(own->channel, claim->ticket);
   al_claim_enter(claim, AL_CLAIM_RELEASING);
 }
 
-static int64_t exclusive_sweep(al_claim *claim) { return al_undo_sweep(&((al_exclusive *)claim)->undo); }
+static bool exclusive_retain(al_claim *claim, int64_t until) {
+  al_exclusive *own = (al_exclusive *)claim;
+  al_session *session = claim->session;
+  if (claim->is_revoked || own->awaited_at != AL_NEVER || session->closed) return false;
+  retain_until(own, until);
+  claim->was_let_go = true;
+  claim->is_counted = false;
+  session->needs_cleanup = true;
+  session->cleanup_due = al_earlier(session->cleanup_due, until);
+  return true;
+}
+
+static int64_t exclusive_sweep(al_claim *claim) {
+  al_exclusive *own = (al_exclusive *)claim;
+  if (is_retained(own) && claim->state == AL_CLAIM_HELD && claim->session->now < own->retained_until)
+    return own->retained_until;
+  if (is_retained(own)) al_claim_release(claim);
+  return al_undo_sweep(&own->undo);
+}
 
 static void exclusive_down(al_claim *claim) { al_undo_down(&((al_exclusive *)claim)->undo); }
 
 static void exclusive_gone(al_claim *claim) {
   al_exclusive *own = (al_exclusive *)claim;
+  retain_until(own, AL_NEVER);
   uint64_t *count = al_annex_use(claim->session, &gone, "");
   if (count) ++*count;
   al_annex_drop(claim->session, &names, claim->queue);
@@ -366,6 +396,7 @@ static const al_move moves[] = {
 
 static const al_claim_kind exclusive_kind = {.moves = moves,
                                              .release = exclusive_release,
+                                             .retain = exclusive_retain,
                                              .confirm = exclusive_confirm,
                                              .sweep = exclusive_sweep,
                                              .down = exclusive_down,
@@ -393,7 +424,8 @@ static al_exclusive *exclusive_new(al_session *session, const al_exclusive_plan 
   if (plan->wakes) snprintf(own->wakes, sizeof own->wakes, "%s", plan->wakes);
   if (plan->door) snprintf(own->door, sizeof own->door, "%s", plan->door);
   plan_bolt(own, plan);
-  own->awaited_at = AL_NEVER;
+  own->retain = plan->retain;
+  own->awaited_at = own->retained_until = AL_NEVER;
   own->awaits = AL_REPLY_DECLARE | AL_REPLY_CONSUME | AL_REPLY_DELETE | AL_REPLY_CANCEL;
   if (plan->key) own->awaits |= AL_REPLY_BIND;
   if (plan->door) own->awaits |= AL_REPLY_DOOR;
@@ -447,6 +479,17 @@ void al_exclusive_ring(al_exclusive *own, al_bell *bell, bool was_quick, bool ma
 al_exclusive *al_exclusive_find(const al_session *session, const char *queue) {
   al_exclusive **place = al_annex_find(session, &names, queue);
   return place ? *place : NULL;
+}
+
+al_exclusive *al_exclusive_retained(const al_session *session, const char *queue) {
+  al_exclusive *own = al_exclusive_find(session, queue);
+  return own && is_retained(own) && own->claim.state == AL_CLAIM_HELD ? own : NULL;
+}
+
+void al_exclusive_take(al_exclusive *own) {
+  retain_until(own, AL_NEVER);
+  own->claim.was_let_go = false;
+  al_claim_use(&own->claim);
 }
 
 uint64_t al_exclusive_gone(const al_session *session) {

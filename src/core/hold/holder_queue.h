@@ -26,6 +26,10 @@
  * it has the claim (the writer behind the door). AL_TYPE_WAITING tells that others wait for the claim. Messages of
  * other types, and those without one, are probes and mean nothing.
  *
+ * A claim whose lock was released may be retained: it stays HELD, for the next acquire of this session, until its time
+ * is over or any message comes. Each message means that somebody wants it, as everybody who does asks for the queue
+ * first.
+ *
  * When the claim is GONE, whatever the way, its doorbell (bell.h) is told: only from then on does waking a waiter
  * lead to a free slot.
  *
@@ -80,6 +84,9 @@ struct al_exclusive {
   int other_deletes;  /* deletes of other queues on our channel that are not answered yet */
   int woken;          /* tokens that arrived */
   int64_t awaited_at; /* when others last waited for it, as far as they told; AL_NEVER */
+  int64_t retain;     /* for so long it may be retained */
+  int64_t
+      retained_until; /* its lock was released, and it waits for the next acquire; AL_NEVER: it does not */
 
   /* its holder's place; when the claim is GONE its token goes back, or it is rung; NULL */
   al_bell *bell;
@@ -98,6 +105,7 @@ typedef struct al_exclusive_plan {
   const char *key;    /* its binding key at amq.direct; NULL: it is not bound */
   const char *door;   /* another's exclusive queue, which must not exist once ours is bound; NULL */
   const char *wakes;  /* the queue that gets a token when the claim is gone; NULL */
+  int64_t retain;     /* nanoseconds for which it may be retained after a release; 0: it is not */
 } al_exclusive_plan;
 
 /* Begins a claim for `op`, which watches it from now on and is its first user. The holder must be open. The queue
@@ -112,6 +120,10 @@ void al_exclusive_ring(al_exclusive *own, al_bell *bell, bool was_quick, bool ma
 
 /* What this connection holds, or may hold, under this name; NULL if nothing. */
 al_exclusive *al_exclusive_find(const al_session *session, const char *queue);
+
+/* The claim on this queue if it is retained; NULL. al_exclusive_take() makes it its caller's, who is a user of it then. */
+al_exclusive *al_exclusive_retained(const al_session *session, const char *queue);
+void al_exclusive_take(al_exclusive *own);
 
 /* The number of claims that are GONE so far. */
 uint64_t al_exclusive_gone(const al_session *session);

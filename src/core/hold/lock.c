@@ -27,6 +27,12 @@ al_lock *al_lock_new(al_claim *claim, al_lock_kind kind, const char *name, int s
   return lock;
 }
 
+void al_lock_renew(al_lock *lock) {
+  const al_session *session = lock->session;
+  al_session_ticket(lock->session, lock->ticket);
+  lock->acquired_at = session->wall + (double)session->now / (double)AL_SECOND;
+}
+
 void al_lock_exchange(al_lock *lock, al_claim *claim, al_lock_kind kind) {
   al_claim_leave(lock->former);
   lock->former = lock->claim;
@@ -50,8 +56,17 @@ void al_lock_unref(al_lock *lock) {
   al_session_unref(session);
 }
 
+/* True if the lock is released without a word to the broker. */
+static bool retain(al_lock *lock) {
+  al_claim *claim = lock->claim;
+  bool may = lock->retain > 0 && claim->state == AL_CLAIM_HELD && claim->kind->retain;
+  lock->is_past = may && claim->kind->retain(claim, al_deadline_after(lock->session->now, lock->retain));
+  return lock->is_past;
+}
+
 /* Does not wait for the answer. */
 static void let_go(al_lock *lock) {
+  if (lock->is_past || retain(lock)) return;
   al_claim_release(lock->claim);
   al_claim_notify(lock->claim);
   al_session_flush(lock->session);
@@ -103,8 +118,12 @@ int al_lock_slot(const al_lock *lock) { return lock->slot; }
 int64_t al_lock_fence(const al_lock *lock) { return lock->fence; }
 const char *al_lock_permit(const al_lock *lock) { return lock->permit; }
 const char *al_lock_name(const al_lock *lock) { return lock->name; }
-const char *al_lock_ticket(const al_lock *lock) { return lock->claim->ticket; }
-double al_lock_acquired_at(const al_lock *lock) { return lock->claim->acquired_at; }
+const char *al_lock_ticket(const al_lock *lock) {
+  return lock->ticket[0] ? lock->ticket : lock->claim->ticket;
+}
+double al_lock_acquired_at(const al_lock *lock) {
+  return lock->ticket[0] ? lock->acquired_at : lock->claim->acquired_at;
+}
 const char *al_lock_reason(const al_lock *lock) { return lock->claim->why; }
 
 /* By its owner, or together with all others when the session was closed. */
@@ -134,7 +153,7 @@ int64_t al_lock_certain_until(const al_lock *lock) {
 bool al_lock_was_lost(const al_lock *lock) {
   if (al_session_forked(lock->session)) return false;
   AL_TURN(lock->session);
-  return lock->claim->state != AL_CLAIM_HELD && !lock->claim->was_let_go;
+  return !lock->is_past && lock->claim->state != AL_CLAIM_HELD && !lock->claim->was_let_go;
 }
 
 bool al_lock_revoked(const al_lock *lock) { return lock->claim->is_revoked; }
@@ -215,6 +234,10 @@ static bool may_release(al_op *op) {
 
 static void release_begin(al_op *op) {
   if (!may_release(op)) return;
+  if (retain(((lock_op *)op)->lock)) {
+    al_op_finish(op);
+    return;
+  }
   al_claim_release(op->claim);
   al_claim_notify(op->claim); /* it may be gone already, while another operation verifies it */
 }

@@ -21,10 +21,19 @@ struct al_lock {
   char permit[AL_TICKET_SIZE]; /* the id of the permit that the token counts the holders of; "" */
   al_probing probing;
   bool released; /* the owner released it: from then on it answers nothing else */
+
+  /* Of a mutex that may be retained (holder_queue.h). */
+  int64_t retain; /* for so long after the release; 0: not at all */
+  bool is_past;   /* its claim is retained, or serves a later lock: it is nothing to this lock any more */
+  char ticket[AL_TICKET_SIZE]; /* of a lock whose claim served another before; "": the claim's */
+  double acquired_at;
 };
 
 /* Uses a claim that is HELD. `slot`: 0 if it is not a slot. NULL: no memory. */
 al_lock *al_lock_new(al_claim *claim, al_lock_kind kind, const char *name, int slot, al_probing probing);
+
+/* The claim was retained: the lock gets a ticket and a time of its own. */
+void al_lock_renew(al_lock *lock);
 
 /* From now on another claim holds it, and it is of another kind. The claim before is only kept as `former`. */
 void al_lock_exchange(al_lock *lock, al_claim *claim, al_lock_kind kind);

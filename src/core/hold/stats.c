@@ -51,7 +51,8 @@ static al_stats read(al_session *session) {
                   .is_up_holder = al_link_is_open(&session->holder),
                   .is_up_prober = al_link_is_open(&prober->link),
                   .is_up_quorum = al_link_is_open(&session->quorum),
-                  .opened_quorum = session->quorum.opened};
+                  .opened_quorum = session->quorum.opened,
+                  .retained = counts->retained};
   memcpy(all.failed, counts->failed, sizeof all.failed);
   return all;
 }

@@ -47,6 +47,8 @@ static void mutex_name(const void *context, size_t index, char out[AL_NAME_SIZE]
   memcpy(out, ((const al_mutex *)((const al_acquire *)context)->resource)->queue, AL_NAME_SIZE);
 }
 
+static const char *retained(const al_acquire *self) { return ((const al_mutex *)self->resource)->queue; }
+
 static void look(al_acquire *self) {
   al_queue_search *search = &((mutex_acquire *)self)->search;
   mutex_name(self, 0, search->queue);
@@ -62,10 +64,12 @@ static void cancel(al_acquire *self) { al_probes_cancel(&((mutex_acquire *)self)
 static void search_free(al_acquire *self) { al_probes_free(&((mutex_acquire *)self)->search.probes); }
 
 static al_exclusive *claim(al_acquire *self) {
-  return al_exclusive_begin(&self->op, &(al_exclusive_plan){.queue = ((mutex_acquire *)self)->search.queue});
+  al_exclusive_plan plan = {.queue = ((mutex_acquire *)self)->search.queue, .retain = self->resource->retain};
+  return al_exclusive_begin(&self->op, &plan);
 }
 
 static const al_acquire_kind mutex_kind = {.search = look,
+                                           .retained = retained,
                                            .poll = inspect,
                                            .cancel = cancel,
                                            .free = search_free,
@@ -81,9 +85,12 @@ static const al_acquire_kind mutex_kind = {.search = look,
 al_mutex *al_mutex_new(al_session *session, const char *name, const al_lock_options *options) {
   al_mutex *mutex = calloc(1, sizeof *mutex);
   if (!mutex) return NULL;
-  al_lock_options given = options ? *options : (al_lock_options){8, AL_PROBE_AUTO, false};
+  al_lock_options given = options ? *options : (al_lock_options){.max_attempts = 8};
   al_resource_init(&mutex->resource, session, name, given.max_attempts, given.probing);
-  if (given.fenced) al_name(mutex->resource.fence, AL_SUFFIX_MUTEX_FENCE, name);
+  if (given.fenced)
+    al_name(mutex->resource.fence, AL_SUFFIX_MUTEX_FENCE, name);
+  else
+    mutex->resource.retain = given.retain;
   al_name(mutex->queue, AL_SUFFIX_MUTEX, name);
   al_name(mutex->resource.bell, AL_SUFFIX_MUTEX_BELL, name);
   mutex->what = "mutex";

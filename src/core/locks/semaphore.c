@@ -125,7 +125,7 @@ static bool is_holder(const void *from) {
 
 static al_op *enter_gate(void *from, const al_acquire_options *how) {
   const al_resource *resource = &((const al_semaphore *)from)->resource;
-  al_lock_options options = {resource->max_attempts, resource->probing, false};
+  al_lock_options options = {.max_attempts = resource->max_attempts, .probing = resource->probing};
   char queue[AL_NAME_SIZE], bell[AL_NAME_SIZE];
   al_name(queue, AL_SUFFIX_MANY, resource->name);
   al_name(bell, AL_SUFFIX_MANY_BELL, resource->name);

@@ -64,12 +64,13 @@ static void send(al_channel *channel, shape *shape) {
 }
 
 void al_declare_held(al_channel *channel, const char *queue, const char *ticket, const char *holder,
-                     int64_t acquired_at) {
+                     int64_t acquired_at, int64_t retain) {
   shape held = exclusive(queue);
   keep(&held, 0);
   add(&held, al_field_text("x-amqplocks-ticket", ticket));
   add(&held, al_field_text("x-amqplocks-holder", holder));
   add(&held, al_field_number("x-amqplocks-acquired-at", acquired_at));
+  if (retain > 0) add(&held, al_field_number("x-amqplocks-retain", retain));
   send(channel, &held);
 }
 

@@ -31,10 +31,10 @@
 
 #include "core/wire/channel.h"
 
-/* `acquired_at`: seconds since the epoch. The ticket, the holder's name and this time are for people who inspect the
- * broker. */
+/* `acquired_at`: seconds since the epoch. `retain`: for so many seconds the queue may be kept while nobody holds the
+ * lock; 0: it is never. These two, the ticket and the holder's name are for people who inspect the broker. */
 void al_declare_held(al_channel *channel, const char *queue, const char *ticket, const char *holder,
-                     int64_t acquired_at);
+                     int64_t acquired_at, int64_t retain);
 
 void al_declare_slot(al_channel *channel, const char *queue, bool is_quorum);
 void al_declare_bell(al_channel *channel, const char *queue);

@@ -75,7 +75,7 @@ void al_claim_blame(al_claim *claim, al_code code, const char *why) {
 
 void al_claim_lose(al_claim *claim, const char *why) {
   al_claim_blame(claim, AL_LOST, why);
-  if (claim->state != AL_CLAIM_HELD) return;
+  if (claim->state != AL_CLAIM_HELD || claim->was_let_go) return;
   char name[AL_NAME_SIZE];
   if (claim->is_counted) claim->session->counts.lost++;
   al_queue_parse(claim->queue, name, NULL);

@@ -29,6 +29,9 @@ typedef enum al_claim_state {
 typedef struct al_claim_kind {
   const al_move *moves;        /* what al_claim_enter() allows */
   void (*release)(al_claim *); /* from CLAIMING or HELD */
+  /* HELD, and its lock is released: keeps it until `until`, for the next acquire of this session. False: it cannot, or
+   * others wait for it. NULL: claims of this kind are never kept. */
+  bool (*retain)(al_claim *, int64_t until);
   /* HELD: asks the broker whether it is still held. A positive answer adds one to `confirmed`. Returns false if it
    * cannot ask. */
   bool (*confirm)(al_claim *);
@@ -60,9 +63,9 @@ struct al_claim {
   /* UNDOING, and the broker denies the request that would undo it. The session waits until it is seen to be gone. */
   bool is_denied;
   char denial[160];
-  bool lingers;            /* RELEASING, for seconds, and only a close of the session waits for that */
-  bool was_let_go;         /* by its owner, or with its session */
-  bool is_counted;         /* it is a lock that an acquire has got (al_session_stats) */
+  bool lingers;    /* RELEASING, for seconds, and only a close of the session waits for that */
+  bool was_let_go; /* by its owner, or with its session. HELD: it is retained, and nobody holds its lock */
+  bool is_counted; /* it is a lock that an acquire has got (al_session_stats) */
   _Atomic bool is_revoked; /* an administrator asked for it back; never reset */
 
   uint64_t owed_by; /* the number of the operation that is not over before this claim is GONE; 0 */

@@ -94,6 +94,7 @@ void al_session_excuse(al_session *session, int64_t pumped_at) {
 
 void al_session_pump(al_session *session, int64_t now) {
   al_session_set_now(session, now);
+  session->pumped_at = now;
   al_connection_pump(&session->holder, now);
   al_connection_pump(&session->quorum, now);
   al_session_excuse(session,

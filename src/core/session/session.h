@@ -26,9 +26,13 @@ struct al_transport; /* the transport's own data in a session */
 #define AL_ANNEX_BUCKETS 64
 #define AL_CODES 32 /* more than there are */
 
+/* A caller that acquires and releases a retained mutex in a tight loop needs no answer. It reads the sockets so often,
+ * to hear of others, and makes no system call in between. */
+#define AL_READ_EVERY AL_MILLISECOND
+
 /* What al_session_stats() tells and nothing else remembers. */
 typedef struct al_counts {
-  uint64_t acquired, lost, revoked, contended, failed[AL_CODES];
+  uint64_t acquired, retained, lost, revoked, contended, failed[AL_CODES];
 } al_counts;
 
 struct al_session {
@@ -45,13 +49,14 @@ struct al_session {
   uint64_t op_changes; /* how often so far an operation has ended, or begun to wait for others */
   al_claim *claims;    /* the claims that are not GONE, or are to be freed */
   al_counts counts;
+  _Atomic int retained;                /* claims that are kept for the next acquire (holder_queue.h) */
   int nests;                           /* operations that begin now are parts of others */
   al_annex *annexes[AL_ANNEX_BUCKETS]; /* what the layers above keep in it; annex.h */
   uint64_t annex_uses;
   bool needs_cleanup;  /* some claims are GONE or UNDOING, or need proofs */
   int64_t cleanup_due; /* when something is due for a claim; AL_NEVER */
   uint64_t random;
-  int64_t now;
+  int64_t now, pumped_at;
   double wall; /* seconds since the epoch at `now` = 0 */
   bool closed;
   bool is_shared;        /* several independent callers use it: one may wait for what another holds */

@@ -1,0 +1,131 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- A mutex that its session keeps after the release, as others see it. unit/locks/retained_spec.lua shows that its own
+-- next acquire sends nothing.
+local broker = require "spec.support.broker"
+local gate = require "spec.support.gate"
+local loops = require "spec.support.loops"
+local process = require "spec.support.process"
+local stage = require "spec.support.stage"
+
+local operated_it = broker.operated_it(it, pending)
+
+-- A second process with `mutex`, which it retains for so long.
+local function start(name, seconds)
+  local one = process.start()
+  one:run([[
+    local name, retain = ...
+    conn = assert(require("amqplocks").connect())
+    mutex = conn:mutex(name, { retain = retain })
+    function enter() return assert(mutex:acquire{ timeout = 60 }):release() end
+  ]], name, seconds)
+  return one
+end
+
+-- The same, and it keeps the mutex.
+local function keeper(name, seconds)
+  local one = start(name, seconds or 600)
+  one:run "enter()"
+  assert.is_true(gate.held("mutex", name))
+  return one
+end
+
+describe("a retained mutex", function()
+  stage.tidy()
+
+  it("goes to those who ask, waiting or not, and comes back", function()
+    local name = gate.name()
+    local one, two = keeper(name), start(name, 600)
+    local other = stage.connect():mutex(name)
+    for _ = 1, 5 do
+      assert.is_true(two:run "return enter()")
+      assert.is_true(one:run "return enter()")
+      assert.is_true(one:run "return enter() and enter()")
+      assert(stage.take(other, { poll = 600 }):release())
+      assert.is_true(one:run "return enter()")
+      assert.is_true(two:run "return assert(mutex:try_acquire()):release()")
+      assert.is_true(one:run "return enter()")
+    end
+    assert.equal(10, one:run "return conn:stats().retained")
+  end)
+
+  it("is free for others after its time, also without its object", function()
+    for _, ends in ipairs{ "", "mutex = nil collectgarbage()" } do
+      local name = gate.name()
+      keeper(name, 0.5):run(ends)
+      gate.until_free("mutex", name)
+    end
+  end)
+
+  it("is free for others when its session is closed, collected or killed", function()
+    for _, ends in ipairs{ "conn:close()", "conn, mutex = nil collectgarbage() collectgarbage()", false } do
+      local name = gate.name()
+      local one = keeper(name)
+      if ends then one:run(ends) else one:kill() end
+      gate.until_free("mutex", name)
+    end
+  end)
+
+  it("is held while it is held: others wait for the release, in their order", function()
+    local name = gate.name()
+    local one = keeper(name)
+    one:run "lock = assert(mutex:acquire())"
+    local two = start(name)
+    two:begin "lock = assert(mutex:acquire{ poll = 600 }) return lock:held()"
+    gate.until_at("mutex", name, 0, 2) -- its holder, which keeps its token, and a waiter
+    assert.is_false(two:finished())
+    one:begin "lock:release() return assert(mutex:acquire{ timeout = 60, fair = true }):release()"
+    assert.is_true(two:finish())
+    assert.is_false(one:finished())
+    two:run "lock:release()"
+    assert.is_true(one:finish())
+  end)
+
+  it("is handed over by a program that acquires and releases it all the time", function()
+    local name = gate.name()
+    local one, two = keeper(name), start(name)
+    one:begin [[
+      local socket = require "socket"
+      while not socket.select({ spec }, nil, 0)[spec] do
+        for _ = 1, 100 do enter() end
+      end
+    ]]
+    for _ = 1, 10 do assert.is_true(two:run "return enter()") end
+    one:begin "return true"
+    one:finish()
+  end)
+
+  operated_it("that an operator deletes is no loss, and asked for again", function()
+    local name = gate.name()
+    local one = keeper(name)
+    one:run "lost = 0 conn:events(function(event) if event.what == 'lost' then lost = lost + 1 end end)"
+    broker.suite:delete_queue(gate.queue("mutex", name))
+    assert.equal(0, one:run "enter() return lost")
+    assert.is_true(gate.held("mutex", name))
+  end)
+
+  for _, which in ipairs{ "cqueues", "luv" } do
+    loops[which].it(it, pending)("lets the other coroutines of " .. which .. " run", function()
+      local loop, name = loops[which], gate.name()
+      local conn = stage.connect(nil, { driver = loop.driver })
+      local mutex, turns, is_over = conn:mutex(name, { retain = 600 }), 0, false
+      local two = start(name)
+      loop.together{ function()
+        while not is_over do assert(assert(mutex:acquire()):release()) end
+      end, function()
+        for _ = 1, 5 do
+          two:begin "return enter()"
+          loop.until_true(function()
+            turns = turns + 1
+            return two:finished()
+          end)
+          assert.is_true(two:finish())
+        end
+        is_over = true
+      end }
+      assert.is_true(turns > 5)
+      conn:close()
+    end)
+  end
+end)
