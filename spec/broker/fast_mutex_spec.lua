@@ -79,6 +79,26 @@ describe("the queue of a fast mutex", function()
     fails("squatted", mutex_of(own):acquire{ timeout = SECONDS })
   end)
 
+  it("is made anew, or found to be another's, when it was deleted between two acquires of one object", function ()
+    local name, raw = new_name(true), stage.client()
+    local mutex, other = mutex_of(name), mutex_of(name)
+    for _, user in ipairs{ mutex, other } do assert(stage.take(user, { timeout = SECONDS }):release()) end
+    stage.delete(queue(name))
+    local lock = stage.take(mutex)
+    fails("busy", other:try_acquire())
+    assert(lock:release())
+    stage.take(other, { timeout = SECONDS }):release()
+    for _, has_token in ipairs{ true, false } do
+      stage.delete(queue(name))
+      assert(raw:declare(queue(name), { durable = true }))
+      if has_token then scene.publish(raw, queue(name), { message_id = "1.other" }) end
+      fails("conflict", mutex:try_acquire())
+      fails("conflict", other:acquire{ timeout = SECONDS })
+      stage.delete(queue(name))
+      for _, user in ipairs{ mutex, other } do assert(stage.take(user, { timeout = SECONDS }):release()) end
+    end
+  end)
+
   it("is not made beside a held plain mutex of its name; an idle one does not matter", function()
     local name = new_name()
     local plain = stage.take(stage.connect():mutex(name))

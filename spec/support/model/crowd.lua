@@ -69,7 +69,7 @@ function Crowd:patience()
   if self.options.is_silenced then look = look + TIMEOUT end
   local pause = self.options.is_rung and trip + 0.1 or self.poll + reconnecting
   local happens = self.happens
-  if happens.destroy or happens["queue deleted"] then pause = pause + RETURN end
+  if happens.destroy or happens["queue deleted"] or happens["foreign queue"] then pause = pause + RETURN end
   if self.options.is_dead then pause = pause + math.min(self.poll, TIMEOUT) end -- a bell asked for just then
   if self.options.fenced and self.kind.fence then
     pause = pause + 3 * TIMEOUT -- it may have one, and draw its number, or make the fence
@@ -94,7 +94,7 @@ local CODES = {
   unreachable = { "lost holder", "lost prober", "cut off", "stopped", "stopped making", "stall", "restart", "stopping",
     "death", "dies claiming", "partition", "partition in time", "lag", "no majority" },
   lost = { "lost holder", "cut off", "stopped", "stopped making", "stall", "restart", "stopping", "robbed",
-    "robbed drawing", "robbed gathering", "too long", "destroy", "queue deleted",
+    "robbed drawing", "robbed gathering", "too long", "destroy", "queue deleted", "foreign queue",
     "partition", "partition in time", "lag", "no majority",
     "death", "dies claiming" },
     -- the last two: before 4.3, through the end of another queue
@@ -102,7 +102,7 @@ local CODES = {
   not_found = { "destroy", "nodes" },
   exists = { "inquiry" },
   removed = { "resize" },
-  conflict = { "resize", "surplus", "rubbish", "no fence", "moved fence" },
+  conflict = { "resize", "surplus", "rubbish", "no fence", "moved fence", "foreign queue" },
   unavailable = { "slot down", "resize", "destroy", "restart", "stopping", "lost fence", "cut fence",
     "no fence", "stopped", "stopped making" },
   refused = { "denied" },

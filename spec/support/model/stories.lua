@@ -242,7 +242,7 @@ add(with(TOKENS, { what = "permits", prefix = "tokens many", text = "some of the
 -- This is so where the queue has its token from the beginning (is_used), and none is taken away. If there is no queue,
 -- the client that declares it rings at once, unless it gives up or dies before. During an alarm nobody can ring, so no
 -- story has alarms and loses tokens.
-local FAST = { kind = "fast_mutex", what = "a fast mutex", prefix = "fast" }
+local FAST = { kind = "fast_mutex", what = "a fast mutex", prefix = "fast", same_object = true }
 add(with(FAST, { is_used = true, poll = 60, is_rung = true }), {
   "", "shared", "callers", "death",
   { "line", fair = false, paces = false },
@@ -267,6 +267,8 @@ add(FAST, {
     rounds = 4, hold = 2, poll = 1, waiting = { "for long" },
     troubles = { "stranger", "lost prober", "lost prober" } },
   { "deleted", "while the queue is deleted", troubles = { "queue deleted" } },
+  { "foreign", "while other software has its queue, in another shape", rounds = 20, hold = 0.1, count = 30,
+    troubles = { "foreign queue" } },
   { "news", troubles = { "queue deleted" } },
   -- Before 4.0 a role that passes by a cancel, while a token is ready, wakes nobody before the nack of the client that
   -- has cancelled, and rings are refused. That client may be kept waiting for long.

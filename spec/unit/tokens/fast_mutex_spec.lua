@@ -17,9 +17,14 @@ describe("a fast mutex", function ()
 
   local function acquire(...) return peer:keep(mutex:acquire(...)) end
 
-  -- The core declares the queue and consumes, and the broker welcomes it: so many tokens are ready, so many others
-  -- consume. Returns { channel =, tag = }.
-  local function asks(tokens, consumers)
+  -- So many tokens are ready, so many clients consume.
+  local function counts(channel, tokens, consumers)
+    peer.holder:send{ channel = channel, method = "queue.declare-ok", queue = QUEUE, message_count = tokens,
+      consumer_count = consumers }
+  end
+
+  -- The core declares the queue. Returns the channel.
+  local function declares()
     local holder = peer.holder
     local opened = holder:next() == "channel.open" and holder:opened()
     if opened then holder:send{ channel = holder:expect("basic.qos").channel, method = "basic.qos-ok" } end
@@ -27,14 +32,50 @@ describe("a fast mutex", function ()
       exclusive = false, auto_delete = false, no_wait = false })
     assert.same({ ["x-queue-type"] = "classic", ["x-single-active-consumer"] = true, ["x-max-length"] = 1,
       ["x-overflow"] = "reject-publish", ["x-expires"] = 600000 }, declare.arguments)
-    local consume = holder:expect("basic.consume", { channel = declare.channel, queue = QUEUE, no_ack = false,
-      exclusive = false, no_wait = false })
-    holder:send{ channel = consume.channel, method = "queue.declare-ok", queue = QUEUE, message_count = tokens,
-      consumer_count = consumers }
-    local taker = { channel = consume.channel, tag = consume.consumer_tag }
+    return declare.channel
+  end
+
+  -- The core consumes. Returns { channel =, tag = }.
+  local function consumes()
+    local consume = peer.holder:expect("basic.consume", { queue = QUEUE, no_ack = false, exclusive = false,
+      no_wait = false })
+    return { channel = consume.channel, tag = consume.consumer_tag }
+  end
+
+  -- The core declares the queue and consumes, and the broker welcomes it: so many tokens are ready, so many others
+  -- consume. Returns { channel =, tag = }.
+  local function asks(tokens, consumers)
+    local channel = declares()
+    local taker = consumes()
+    assert.equal(channel, taker.channel)
+    counts(channel, tokens, consumers)
     scene.welcome(peer, taker)
     scene.asks(peer, taker)
     return taker
+  end
+
+  -- An acquire that gets a token with these properties, and releases it. `is_known`: by that.
+  local function visits(token, is_known)
+    local op = acquire(0)
+    local taker = consumes()
+    scene.deliver(peer, taker, token)
+    scene.welcome(peer, taker)
+    if not is_known then
+      assert.equal(taker.channel, declares())
+      assert.is_false(op:done())
+      counts(taker.channel, 0, 1)
+    end
+    peer:result(op):release()
+    peer.holder:ignore()
+  end
+
+  -- The first acquire of the mutex. Its token has this id.
+  local function begins(id)
+    local op, taker = acquire(0), asks(1, 0)
+    scene.deliver(peer, taker, { message_id = id })
+    scene.answer(peer, taker)
+    peer:result(op):release()
+    peer.holder:ignore()
   end
 
   -- An acquire that waits, and finds no token and nobody else. Returns op, taker.
@@ -61,24 +102,54 @@ describe("a fast mutex", function ()
     assert.is_true(peer:result(op):held())
   end)
 
-  it("that was counted less than five seconds ago is consumed from at once, and rung if deserted", function ()
-    local first, old = acquire(0), asks(1, 0)
-    scene.deliver(peer, old)
-    scene.answer(peer, old)
-    peer:result(first):release()
-    peer.holder:ignore()
-    local op = acquire(0)
-    peer.holder:expect("queue.declare", { queue = QUEUE, passive = false, no_wait = true })
-    local consume = peer.holder:expect("basic.consume", { queue = QUEUE })
-    local taker = { channel = consume.channel, tag = consume.consumer_tag }
+  it("is consumed from without a declare for five seconds, and held by the known token, or once it is declared", function ()
+    begins "1.a"
+    for _, row in ipairs{
+      { { message_id = "1.a" }, true }, { { message_id = "2.b" } }, { { message_id = "2.b" }, true },
+      { { message_id = "2.b", headers = { ["x-shovelled"] = true } } },
+    } do visits(row[1], row[2]) end
+    visits{}
+    begins "3.c" -- as the last token had no id
+    peer:pass(5)
+    begins "3.c"
+  end)
+
+  it("whose token is not the known one is a conflict if its queue has another shape", function ()
+    begins "1.a"
+    local op, taker = acquire(0), consumes()
+    scene.deliver(peer, taker, { message_id = "2.b" })
     scene.welcome(peer, taker)
-    if peer.holder:next() == "channel.open" then peer.holder:opened() end
-    local look = peer.holder:expect("queue.declare", { queue = QUEUE, passive = true })
-    peer.holder:send{ channel = look.channel, method = "queue.declare-ok", message_count = 0, consumer_count = 1 }
-    scene.asks(peer, taker)
-    scene.answer(peer, taker)
-    rings()
-    assert.is_false(op:done())
+    peer.holder:refuse(declares(), 406, "PRECONDITION_FAILED - inequivalent arg", "queue.declare")
+    peer:failed(op, "conflict", "inequivalent arg")
+  end)
+
+  it("whose queue is gone is declared at once, after it was consumed from without a declare", function ()
+    begins "1.a"
+    local op = acquire(0)
+    peer.holder:refuse(consumes().channel, 404, "NOT_FOUND - no queue '" .. QUEUE .. "' in vhost '/'", "basic.consume")
+    scene.deliver(peer, asks(1, 0))
+    assert.is_true(peer:result(op):held())
+  end)
+
+  it("that was not declared is declared if nothing comes, by a waiter a moment later, and rung if deserted", function ()
+    for _, timeout in ipairs{ 0, 60 } do
+      peer = scene.open()
+      mutex = peer:fast_mutex "images"
+      begins "1.a"
+      local op, taker = acquire(timeout), consumes()
+      scene.welcome(peer, taker)
+      if timeout > 0 then
+        scene.asks(peer, taker)
+        scene.answer(peer, taker)
+        peer.holder:silent()
+        peer:pass(0.1)
+      end
+      counts(declares(), 0, 1)
+      scene.asks(peer, taker)
+      scene.answer(peer, taker)
+      rings()
+      assert.is_false(op:done())
+    end
   end)
 
   it("that another client holds is waited for; each poll publishes a token, over a prober opened for that", function ()

@@ -124,9 +124,8 @@ static void keep_one_for_one(shape *shape) {
   add(shape, al_field_text("x-overflow", "reject-publish"));
 }
 
-void al_declare_fast_mutex(al_channel *channel, const char *queue, bool is_answered) {
+void al_declare_fast_mutex(al_channel *channel, const char *queue) {
   shape mutex = durable(queue, false);
-  mutex.declare.nowait = !is_answered;
   keep_one_for_one(&mutex);
   add(&mutex, al_field_number("x-expires", FAST_MUTEX_EXPIRES));
   send(channel, &mutex);

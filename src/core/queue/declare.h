@@ -42,9 +42,7 @@ void al_declare_waiters_bell(al_channel *channel, const char *queue);
 void al_declare_permits(al_channel *channel, const char *queue, bool is_quorum);
 void al_declare_marks(al_channel *channel, const char *queue, bool is_quorum);
 
-/* `is_answered`: the broker answers with declare-ok, which tells the number of consumers. Otherwise it answers only
- * if it refuses, and need not ask the queue. */
-void al_declare_fast_mutex(al_channel *channel, const char *queue, bool is_answered);
+void al_declare_fast_mutex(al_channel *channel, const char *queue);
 
 /* A consumer timeout, in milliseconds. The broker makes a timer of it, for which 2^53 would be too much. */
 #define AL_TEN_YEARS INT64_C(315360000000)
@@ -57,6 +55,9 @@ void al_declare_fast_mutex(al_channel *channel, const char *queue, bool is_answe
 /* The same of a consumer that gives nothing back, although its node is there: RabbitMQ 4.3 may not have noticed its end. */
 #define AL_MUTEX_CONSUMER_TIMEOUT 60000
 void al_declare_quorum_mutex(al_channel *channel, const char *queue);
+
+/* `is_answered`: the broker answers with declare-ok, which tells the number of consumers. Otherwise it answers only
+ * if it refuses, and need not ask the queue. */
 void al_declare_bolt(al_channel *channel, const char *queue, bool is_answered);
 
 void al_declare_scratch(al_channel *channel, const char *queue);

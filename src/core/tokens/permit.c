@@ -38,8 +38,8 @@ static bool is_of_mutex(const al_permit *permit) {
   return is_of(permit, AL_FROM_FAST_MUTEX) || is_proved(permit);
 }
 
-/* The broker refused the declare or the consume. A fast mutex was declared before: it is absent only if somebody has
- * deleted it since, and the next claim makes it anew. */
+/* The broker refused the declare or the consume. A fast mutex was declared before, by this claim or by an earlier one: it
+ * is absent only if it was deleted since, and the next claim makes it anew. */
 static void refused(al_permit *permit, const al_event *event) {
   al_code absent = is_of_mutex(permit) ? AL_LOST : AL_NOT_FOUND;
   al_claim_blame(&permit->claim, al_event_code(event, AL_SQUATTED, absent), event->text);
@@ -71,10 +71,18 @@ static bool wants(al_consumer *consumer, const al_content *content) {
   return is_wanted;
 }
 
+/* A message that was published again may be in another queue now. */
+static void recognize(al_permit *permit, const al_content *content) {
+  bool is_same = permit->token[0] && strcmp(permit->token, content->message_id) == 0;
+  permit->is_known = is_same && !content->is_moved;
+  memcpy(permit->token, content->message_id, sizeof permit->token);
+}
+
 static void took(al_consumer *consumer, const al_content *content) {
   al_permit *permit = consumer->owner;
   if (is_proved(permit))
     permit->is_disproved |= !al_proof_read(&permit->proof, content, permit->claim.session->now);
+  if (is_of(permit, AL_FROM_FAST_MUTEX)) recognize(permit, content);
   permit->number = number_of(permit, content);
   if (permit->number > 0) snprintf(permit->id, sizeof permit->id, "%.16s", content->message_id);
 }
@@ -103,6 +111,29 @@ static void received(al_permit *permit) {
   if (claim->state == AL_CLAIM_CLAIMING && may_be_held) al_claim_got(claim);
 }
 
+static void declare(const al_consumer *consumer) {
+  al_permit *permit = consumer->owner;
+  permit->is_declaring = true;
+  al_declare_fast_mutex(consumer->channel, consumer->queue);
+}
+
+/* The message has come. */
+static void take(al_permit *permit) {
+  if (!is_of(permit, AL_FROM_FAST_MUTEX) || permit->declared_at != 0 || permit->is_known)
+    al_claim_got(&permit->claim);
+  else if (!permit->is_declaring)
+    declare(&permit->consumer);
+}
+
+/* `own`: so many of the consumers are this one. */
+static void declared(al_permit *permit, const amqp_queue_declare_ok_t *found, uint32_t own) {
+  permit->is_declaring = false;
+  permit->declared_at = permit->claim.session->now;
+  permit->was_deserted = is_deserted(permit, found, own);
+  if (permit->consumer.state == AL_CONSUMER_HAS && permit->claim.state == AL_CLAIM_CLAIMING) take(permit);
+  al_consumer_ask(&permit->consumer);
+}
+
 static void permit_told(al_consumer *consumer, al_consumer_news news, const al_event *event) {
   al_permit *permit = consumer->owner;
   al_claim *claim = &permit->claim;
@@ -110,7 +141,7 @@ static void permit_told(al_consumer *consumer, al_consumer_news news, const al_e
     al_permits_expose(claim->session, &permit->is_hazard);
   switch (news) {
     case AL_CONSUMER_PREPARED:
-      permit->was_deserted = is_deserted(permit, event->decoded, 0);
+      declared(permit, event->decoded, 0);
       break;
     case AL_CONSUMER_SUBSCRIBED:
       break;
@@ -118,12 +149,16 @@ static void permit_told(al_consumer *consumer, al_consumer_news news, const al_e
       if (is_proved(permit))
         received(permit);
       else
-        al_claim_got(claim);
+        take(permit);
       break;
     case AL_CONSUMER_EMPTY:
       permit->is_none = true;
       break;
     case AL_CONSUMER_COUNTED:
+      if (!is_proved(permit)) {
+        declared(permit, event->decoded, 1);
+        break;
+      }
       al_proof_counted(&permit->proof, ((const amqp_queue_declare_ok_t *)event->decoded)->consumer_count,
                        claim->session->now);
       sweep_soon(claim->session);
@@ -147,14 +182,14 @@ static void permit_told(al_consumer *consumer, al_consumer_news news, const al_e
   al_claim_notify(claim);
 }
 
-/* The declare of a fast mutex makes its queue if there is none. If there is one of another shape, which may exclude
- * nobody, the broker closes the channel, and does not read the consume. */
+/* The declare makes the queue if there is none. If there is one of another shape, the broker closes the channel, and does
+ * not read the consume. */
 static void prepare(const al_consumer *consumer) {
   const al_permit *permit = consumer->owner;
   if (is_proved(permit))
     al_declare_quorum_mutex(consumer->channel, consumer->queue);
-  else if (is_of(permit, AL_FROM_FAST_MUTEX))
-    al_declare_fast_mutex(consumer->channel, consumer->queue, permit->counts_first);
+  else if (is_of(permit, AL_FROM_FAST_MUTEX) && !permit->token[0])
+    declare(consumer);
 }
 
 /* Only a quorum queue gets a consumer timeout: others may refuse the argument. */
@@ -205,7 +240,6 @@ static void see(al_permit *permit, const amqp_queue_declare_ok_t *found) {
 /* A quorum queue was deserted if no consumer was counted before ours, and one is now: ours. If the queue did not answer
  * the first question, the one that is counted may hold the mutex: it deletes the token that is published then. */
 static bool is_deserted_now(const al_permit *permit, const amqp_queue_declare_ok_t *found) {
-  if (!is_proved(permit)) return permit->was_deserted || is_deserted(permit, found, 1);
   return permit->was_deserted && found->message_count == 0 && found->consumer_count == 1;
 }
 
@@ -373,7 +407,7 @@ al_link *al_permit_link(al_session *session, al_source source) {
   return is_quorum ? &session->quorum : &session->holder;
 }
 
-al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source source, bool counts_first,
+al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source source, const char *known,
                            int64_t new_until) {
   static const al_claim_kind kind = {.moves = moves,
                                      .release = permit_release,
@@ -390,7 +424,7 @@ al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source
   al_claim_init(&permit->claim, &kind, session, al_permit_link(session, source), queue);
   al_check_init(&permit->check, &permit->claim, check_answered);
   permit->source = source;
-  permit->counts_first = counts_first;
+  snprintf(permit->token, sizeof permit->token, "%s", known);
   permit->proof.new_until = new_until;
   if (permit->claim.link == &session->quorum) al_permits_shield(session, &permit->is_hazard);
   al_consumer_init(&permit->consumer, is_proved(permit) ? &closed_kind : &permit_kind, session,
@@ -425,6 +459,11 @@ bool al_permit_is_doubted(const al_permit *permit) {
 bool al_permit_waits(const al_permit *permit) { return permit->consumer.state == AL_CONSUMER_WAITING; }
 
 void al_permit_ask(al_permit *permit, bool checks_first) {
+  permit->is_none = false;
+  if (checks_first && is_of(permit, AL_FROM_FAST_MUTEX)) {
+    if (!permit->is_declaring) declare(&permit->consumer);
+    return;
+  }
   permit->is_deciding = checks_first && al_check_ask(&permit->check);
   if (!permit->is_deciding) al_consumer_ask(&permit->consumer);
 }

@@ -6,8 +6,9 @@
  * broker gives the permit to the next consumer.
  *
  * A fast mutex is claimed in the same way, from its queue N-fastmutex, whose message is called the token
- * (docs/specification.md, 6). The client that consumes declares the queue, in the same write; whichever client comes
- * first makes it.
+ * (docs/specification.md, 6). Whichever client comes first declares the queue, and so makes it. A queue of another shape
+ * may exclude nobody. So the mutex is held when the queue has been declared by this claim; or by an earlier one, and the
+ * token that comes is one that came then. A message does not leave its queue, so the queue is the same.
  *
  * The consumer stays registered while the permit is held. The broker notifies only registered consumers when the
  * queue is deleted or goes down with its node, and after that another client may get the same permit. (So
@@ -55,7 +56,10 @@ typedef struct al_permit {
   al_check check;          /* asks whether the queue exists */
   bool is_deciding;        /* al_permit_ask() waits for the answer on `check` */
   bool cannot_ask;         /* the broker denies that question */
-  bool counts_first;   /* a fast mutex: its declare is answered, by the numbers before this consumer came */
+  char token[40];      /* a fast mutex: the known token, and then the one that has come; "": it has no id */
+  bool is_known;       /* a fast mutex: the known token has come */
+  bool is_declaring;   /* a fast mutex: its declare is not answered */
+  int64_t declared_at; /* a fast mutex: when its declare was answered; 0 */
   bool was_deserted;   /* a fast mutex: its queue had no token, and no consumer but this one */
   al_proof proof;      /* of a quorum mutex */
   bool is_disproved;   /* others had the token meanwhile */
@@ -69,10 +73,10 @@ typedef struct al_permit {
 al_link *al_permit_link(al_session *session, al_source source);
 
 /* Begins a claim for `op`, which watches the claim from now on and is its first user. Its link must be open.
- * `counts_first`: see al_permit. `new_until`: see al_proof. A quorum mutex has no priorities: a consumer of a higher
+ * `known`: a token from a queue that was declared; "": there is none, and the queue is declared first. `new_until`: see al_proof. A quorum mutex has no priorities: a consumer of a higher
  * one would take the role from the holder. NULL: no channel or no memory, and the operation has
  * failed. */
-al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source source, bool counts_first,
+al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source source, const char *known,
                            int64_t new_until);
 
 /* While a quorum queue has no majority, the broker ends the connection of a client that consumes from it (541). It ends
@@ -93,7 +97,8 @@ bool al_permit_is_doubted(const al_permit *permit);
 
 /* While al_permit_waits(): asks whether a permit lies ready; see al_consumer_ask(). A quorum queue sends consume-ok
  * before it has delivered its ready messages. With `checks_first`, a passive declare goes to the queue before: the
- * queue nearly always answers it after those deliveries. The answer also tells whether a fast mutex is deserted. */
+ * queue nearly always answers it after those deliveries. To a fast mutex goes its declare, whose answer tells whether it
+ * is deserted. */
 void al_permit_ask(al_permit *permit, bool checks_first);
 
 /* A waiter of a quorum mutex asks how its queue does. If the queue may not serve this consumer any more, the claim is lost. */

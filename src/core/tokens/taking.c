@@ -32,9 +32,12 @@ typedef struct taking {
 } taking;
 
 /* Several clients may come to a new queue at once. One of them must ring, and after its consume each of them sees the
- * others. So the declare of a fast mutex asks how many consume before its own consumer comes. The answer costs the broker a
- * question to the queue. It is left out for some seconds after the last one, when the queue is most likely not new. */
+ * others. So a fast mutex is declared before the consume, and the answer says how many consumed before. It costs the broker
+ * a question to the queue. It is left out for some seconds after the last one, when the queue is most likely not new. */
 #define COUNTED (5 * AL_SECOND)
+
+/* So long after its consume a waiter asks that, if it did not before. Where a mutex is busy, its turn comes sooner. */
+#define COUNTS_LATE (100 * AL_MILLISECOND)
 
 static void asking(al_op *op);
 static void looking(al_op *op);
@@ -43,6 +46,7 @@ static void needing_prober(al_op *op);
 static void proberless(al_op *op);
 static void handing_over(al_op *op);
 static void ringing(al_op *op);
+static void settling(al_op *op);
 
 /* ---- queues to take from ---------------------------------------------------------------------------------------------- */
 
@@ -99,7 +103,10 @@ static void fail(taking *self, al_code code, const char *why) {
 }
 
 static void leave_permit(taking *self) {
-  if (self->permit) al_claim_leave(&self->permit->claim);
+  if (self->permit) {
+    if (self->permit->declared_at != 0) self->from->counted_at = self->permit->declared_at;
+    al_claim_leave(&self->permit->claim);
+  }
   self->permit = NULL;
   al_probes_cancel(&self->probes);
   al_op_watch(&self->op, NULL);
@@ -136,6 +143,7 @@ static void got(taking *self) {
     al_op_fail(&self->op, AL_NO_MEMORY, "the message from \"%s\" was given back", from->queue);
     return;
   }
+  memcpy(self->from->token, permit->token, sizeof self->from->token);
   self->op.lock->fence = permit->number;
   memcpy(self->op.lock->permit, permit->id, sizeof permit->id);
   leave_permit(self);
@@ -161,12 +169,15 @@ static void missed(taking *self) {
   const al_link *link = link_of(self);
   const al_claim *claim = &self->permit->claim; /* it stays, though it is left, until this step is over */
   al_code code = claim->code;
+  bool is_first = self->permit->declared_at == 0 && self->from->counted_at > -COUNTED;
   leave_permit(self);
   self->from->counted_at = -COUNTED;
   self->from->is_known = false;
   al_op_answered(op);
   if (al_link_is_lost(link)) {
     al_op_fail_link(op, link);
+  } else if (code == AL_LOST && is_first) {
+    al_op_next(op, asking); /* the queue was not declared, and is gone */
   } else if (code == AL_LOST) {
     pause_at(self, AL_STEP(pausing));
   } else {
@@ -248,10 +259,19 @@ static bool may_ring(const taking *self) {
   return !al_permit_is_proving(permit) && permit->is_answered && self->op.session->now >= self->rings_at;
 }
 
+/* True if this claim has asked who else is at the queue, or need not: then deciding has been there before. */
+static bool is_counted(const taking *self) {
+  return self->from->source != AL_FROM_FAST_MUTEX || self->permit->declared_at != 0 || self->has_rung;
+}
+
 static void waiting(al_op *op) {
   taking *self = (taking *)op;
   bool rings = self->from->kind->is_mutex;
   if (!is_claiming(self) || !rings || !al_op_is_woken(op)) return;
+  if (!is_counted(self)) {
+    al_op_next(op, settling);
+    return;
+  }
   al_permit_look(self->permit);
   wait_for(self, may_ring(self) ? ring_again(self) : self->options.poll);
 }
@@ -290,19 +310,19 @@ static void deciding(al_op *op) {
     fail(self, AL_DEADLOCK, NULL);
   } else {
     al_op_waits(op);
-    wait_for(self, al_backoff_recheck(self->options.poll, &op->session->random));
+    int64_t poll = al_backoff_recheck(self->options.poll, &op->session->random);
+    wait_for(self, is_counted(self) ? poll : COUNTS_LATE);
   }
 }
 
 /* Its timer is due at once. The session calls it when all that arrived together with consume-ok has been read. */
 static void settling(al_op *op) {
   taking *self = (taking *)op;
-  const al_takeable *from = self->from;
   if (!is_claiming(self) || op->wake != AL_NEVER) return;
   al_op_ask(op);
-  bool is_counted = self->permit->counts_first || self->has_rung;
-  bool looks = from->source == AL_FROM_FAST_MUTEX ? !is_counted : from->source != AL_FROM_CLASSIC;
-  if (!al_permit_is_proving(self->permit)) al_permit_ask(self->permit, looks && !from->cannot_ask);
+  bool looks = link_of(self) == &op->session->quorum && !self->from->cannot_ask;
+  bool counts = !is_counted(self) && (!self->waits || op->waits_since != AL_NEVER);
+  if (!al_permit_is_proving(self->permit)) al_permit_ask(self->permit, looks || counts);
   al_op_next(op, deciding);
 }
 
@@ -347,7 +367,7 @@ static void ringing(al_op *op) {
     return;
   }
   self->has_rung = true;
-  self->permit->was_deserted = self->permit->is_none = false;
+  self->permit->was_deserted = false;
   settle(op);
 }
 
@@ -386,9 +406,6 @@ static void proberless(al_op *op) {
 
 static void consuming(al_op *op) {
   taking *self = (taking *)op;
-  const al_permit *permit = self->permit;
-  bool is_welcome = al_permit_waits(permit) || permit->claim.state == AL_CLAIM_HELD;
-  if (is_welcome && permit->counts_first) self->from->counted_at = permit->consumer.since;
   if (is_claiming(self) && al_permit_waits(self->permit)) settle(op);
 }
 
@@ -436,9 +453,9 @@ static void asking(al_op *op) {
   if (op->watches_claims) return;
   al_op_enter(op, consuming);
   self->has_rung = false;
-  bool counts_first = self->from->cannot_ask || op->session->now - self->from->counted_at >= COUNTED;
+  bool is_recent = op->session->now - self->from->counted_at < COUNTED;
   self->permit = al_permit_begin(op, self->from->queue, self->options.priority, self->from->source,
-                                 counts_first, self->from->new_until);
+                                 is_recent ? self->from->token : "", self->from->new_until);
   al_permits_expose(op->session, &self->is_hazard);
 }
 

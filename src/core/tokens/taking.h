@@ -15,6 +15,10 @@
  * decides whether a permit lies ready, or whether the caller has to wait. An acquire that may not wait cancels its
  * consumer before it ends: otherwise the broker would give the next permit to that consumer.
  *
+ * A fast mutex whose token this object knows (permit.h) is consumed from without a declare. If nothing comes, an
+ * acquire that may not wait declares it in `settling`; one that waits does so a moment later. If the queue is gone, the
+ * next try declares it first.
+ *
  * Only a fast mutex publishes. If its queue had no token and no consumer, and nothing has come, the acquire asks whether
  * the plain mutex of this name is held (seeking_rival), and puts a token into the queue (ringing). The token comes back
  * if the prober's node has not heard of a new queue; then the acquire puts it there a moment later. An acquire that may
@@ -48,7 +52,8 @@ struct al_takeable {
   char rival[AL_NAME_SIZE]; /* the queue of another kind of lock, which must not exist; "": there is none */
   al_source source;
   bool is_fenced;     /* a permit without a fencing token is not handed over */
-  int64_t counted_at; /* a fast mutex: when it was last found in its right shape; or long ago */
+  char token[40];     /* a fast mutex: the token that came last; "": none, or it has no id */
+  int64_t counted_at; /* a fast mutex: when its declare was answered last; or long ago */
   bool is_known;      /* a quorum mutex: its queue exists, or is being made */
   int64_t new_until;  /* a quorum mutex: see al_proof */
   bool cannot_ask;    /* the broker denies asking whether the queue exists */

@@ -10,10 +10,10 @@ local SHAPE = { durable = true, arguments = { ["x-queue-type"] = "classic", ["x-
   ["x-max-length"] = 1, ["x-overflow"] = "reject-publish", ["x-expires"] = 600000 } }
 local NEVER = function () return false end
 
-local FastMutex = Kind.extend{ noun = "fast mutex", queue = QUEUE, bell = QUEUE, shape = SHAPE }
+local FastMutex = Kind.extend{ noun = "fast mutex", queue = QUEUE, bell = QUEUE, shape = SHAPE, troubles = {} }
 
 -- Troubles after which there may be no token at the end.
-local TAKES_TOKENS = { "purge", "queue deleted", "stranger" }
+local TAKES_TOKENS = { "purge", "queue deleted", "foreign queue", "stranger" }
 -- The queue accepts a token when none lies ready. So there is one more than there are clients that have one: usually a
 -- waiter that rang beside a holder has made the second one, and a ring between the cancel and the nack of a release may
 -- make a third one. After these troubles there may be more: a client whose cancel crossed with a delivery, or a
@@ -40,8 +40,29 @@ end
 
 -- For the story -----------------------------------------------------------------------------------------------------
 
-function FastMutex.ask(_, process, _, ...)
-  return process.peer:fast_mutex(NAME):acquire(...)
+function FastMutex:ask(process, _, ...)
+  return self:object(process, "fast_mutex", NAME):acquire(...)
+end
+
+--- Each token has an id of its own, as clients give it one.
+function FastMutex:ring(count)
+  for _ = 1, count do
+    self.rung = (self.rung or 0) + 1
+    self.broker:put(QUEUE, 1, { type = "amqplocks.token", delivery_mode = 2, message_id = self.rung .. ".story" })
+  end
+end
+
+-- Other software deletes the queue. A round trip later, and not between the declare and the consume of one write, it
+-- declares one of another shape by its name, with messages or without. It deletes that a while later.
+FastMutex.troubles["foreign queue"] = function (crowd)
+  local broker, random = crowd.broker, crowd.random
+  broker:delete(QUEUE)
+  crowd.world:after(0.01, function ()
+    if broker.queues[QUEUE] then return end
+    broker:declare(QUEUE, { durable = true })
+    crowd.kind:ring(random:below(4))
+    crowd.world:after(random:between(0, crowd.hold), broker.delete, broker, QUEUE)
+  end)
 end
 
 -- By basic.get.
