@@ -31,11 +31,12 @@ static amqp_connection_state_t check(lua_State *L) {
   return *(amqp_connection_state_t *)luaL_checkudata(L, 1, TYPE);
 }
 
-/* bare.connect(url) -> connection with channel 1 open, and confirms on channel 2 */
+/* bare.connect(url[, frame_max]) -> connection with channel 1 open, and confirms on channel 2 */
 static int connect(lua_State *L) {
   char url[512] = "";
   struct amqp_connection_info info;
   strncpy(url, luaL_checkstring(L, 1), sizeof url - 1);
+  int frame_max = (int)luaL_optinteger(L, 2, 131072);
   if (amqp_parse_url(url, &info) != AMQP_STATUS_OK) return luaL_error(L, "bad URL");
   amqp_connection_state_t *box = lua_newuserdata(L, sizeof *box);
   *box = amqp_new_connection();
@@ -44,7 +45,7 @@ static int connect(lua_State *L) {
   amqp_socket_t *socket = amqp_tcp_socket_new(*box);
   if (amqp_socket_open(socket, info.host, info.port) != AMQP_STATUS_OK) return luaL_error(L, "no broker");
   amqp_rpc_reply_t reply =
-      amqp_login(*box, info.vhost, 0, 131072, 0, AMQP_SASL_METHOD_PLAIN, info.user, info.password);
+      amqp_login(*box, info.vhost, 0, frame_max, 0, AMQP_SASL_METHOD_PLAIN, info.user, info.password);
   if (reply.reply_type != AMQP_RESPONSE_NORMAL) return luaL_error(L, "no login");
   if (!amqp_channel_open(*box, 1) || !amqp_channel_open(*box, 2) || !amqp_confirm_select(*box, 2))
     return luaL_error(L, "no channel");
@@ -299,6 +300,55 @@ static int take_nack(lua_State *L) {
   return 0;
 }
 
+/* Waits for a message without a body, and returns its channel. */
+static amqp_channel_t delivered(amqp_connection_state_t state, uint64_t *delivery) {
+  for (;;) {
+    amqp_frame_t frame;
+    if (amqp_simple_wait_frame(state, &frame) != AMQP_STATUS_OK) abort();
+    bool is_header = frame.frame_type == AMQP_FRAME_HEADER;
+    bool is_delivery =
+        frame.frame_type == AMQP_FRAME_METHOD && frame.payload.method.id == AMQP_BASIC_DELIVER_METHOD;
+    if (is_delivery) *delivery = ((amqp_basic_deliver_t *)frame.payload.method.decoded)->delivery_tag;
+    amqp_maybe_release_buffers_on_channel(state, frame.channel);
+    if (is_header) return frame.channel;
+  }
+}
+
+/* connection:line_up(queue, consumers, single, expires): declares a queue with one message, and consumes from it on so
+ * many channels. `single`: with a single active consumer. `expires`: with x-expires */
+static int line_up(lua_State *L) {
+  amqp_connection_state_t state = check(L);
+  amqp_bytes_t queue = amqp_cstring_bytes(luaL_checkstring(L, 2));
+  amqp_table_entry_t entries[] = {
+      {.key = amqp_cstring_bytes("x-single-active-consumer"),
+       .value = {.kind = AMQP_FIELD_KIND_BOOLEAN, .value.boolean = lua_toboolean(L, 4)}},
+      {.key = amqp_cstring_bytes("x-expires"), .value = {.kind = AMQP_FIELD_KIND_I64, .value.i64 = 600000}}};
+  amqp_table_t arguments = {.num_entries = lua_toboolean(L, 5) ? 2 : 1, .entries = entries};
+  if (!amqp_queue_declare(state, 1, queue, 0, 1, 0, 0, arguments)) return luaL_error(L, "declare failed");
+  amqp_basic_publish(state, 1, amqp_empty_bytes, queue, 0, 0, NULL, amqp_empty_bytes);
+  for (int i = (int)luaL_checkinteger(L, 3); i > 0; i--) {
+    amqp_channel_t channel = (amqp_channel_t)(i + 2); /* connect() has opened 1 and 2 */
+    bool fine = amqp_channel_open(state, channel) && amqp_basic_qos(state, channel, 0, 1, 0) &&
+                amqp_basic_consume(state, channel, queue, amqp_cstring_bytes("1"), 0, 0, 0, amqp_empty_table);
+    if (!fine) return luaL_error(L, "consume failed");
+  }
+  return 0;
+}
+
+/* connection:pass_on(times): the consumer that has the message leaves the line and gives it back, and the next one gets
+ * it, so many times */
+static int pass_on(lua_State *L) {
+  amqp_connection_state_t state = check(L);
+  for (int i = (int)luaL_checkinteger(L, 2); i > 0; i--) {
+    uint64_t delivery = 0;
+    amqp_channel_t channel = delivered(state, &delivery);
+    amqp_basic_cancel_t cancel = {.consumer_tag = amqp_cstring_bytes("1"), .nowait = 1};
+    amqp_send_method(state, channel, AMQP_BASIC_CANCEL_METHOD, &cancel);
+    amqp_basic_nack(state, channel, delivery, 0, 1);
+  }
+  return 0;
+}
+
 static int nothing(lua_State *L) {
   luaL_checkudata(L, 1, TYPE);
   lua_pushboolean(L, 1);
@@ -363,6 +413,8 @@ int luaopen_bare(lua_State *L) {
                                      {"goodbye", goodbye},
                                      {"get_nack", get_nack},
                                      {"take_nack", take_nack},
+                                     {"line_up", line_up},
+                                     {"pass_on", pass_on},
                                      {"nothing", nothing},
                                      {"close", close_connection},
                                      {NULL, NULL}};

@@ -3,7 +3,8 @@
 
 -- How soon the next process holds a slot, after a release and after the holder's death; and what a waiter costs
 -- meanwhile. The same times of a fast mutex, as ratios to those of a permit, and of a retained mutex, as ratios to
--- those of another mutex. All processes share one clock.
+-- those of another mutex. All processes share one clock. How long RabbitMQ takes to hand a message on in a line of
+-- consumers, without this library.
 local amqplocks = require "amqplocks"
 local bare = require "bare"
 local process = require "spec.support.process"
@@ -164,7 +165,32 @@ local function asked()
   process.clear()
 end
 
+-- Seconds in which a message passes from one of so many consumers to the next. They are channels of one connection.
+local function passed_on(consumers, single, expires)
+  local PASSES, queue, line = 12, name .. "-line", bare.connect(os.getenv "AMQP_URL", 8192)
+  line:line_up(queue, consumers + PASSES / 2, single, expires)
+  bare.sleep(SETTLED)
+  local took = rows.seconds(line.pass_on, line, PASSES) / PASSES
+  line:close()
+  raw:delete(queue)
+  return took
+end
+
+local function along_a_line()
+  local FEW, MANY = 16, 1500
+  for _, shape in ipairs{ { "of permits" }, { "of a fast mutex", true, true } } do
+    local few, many = {}, {}
+    for i = 1, rows.rounds do
+      few[i], many[i] = passed_on(FEW, shape[2], shape[3]), passed_on(MANY, shape[2], shape[3])
+    end
+    local a, b = rows.median(few) * 1e6, rows.median(many) * 1e6
+    rows.plain(("rabbitmq-c: hand-over in a line %s, %d / %d"):format(shape[1], MANY, FEW), ("%.2f"):format(b / a),
+      ("%.0f us, %.0f us"):format(b, a))
+  end
+end
+
 after_release()
+along_a_line()
 after_death()
 asked()
 at_rest()

@@ -102,7 +102,7 @@ describe("a fast mutex", function ()
     assert.is_true(peer:result(op):held())
   end)
 
-  it("is consumed from without a declare for five seconds, and held by the known token, or once it is declared", function ()
+  it("is consumed from without a declare for five seconds; one with another token is declared", function ()
     begins "1.a"
     for _, row in ipairs{
       { { message_id = "1.a" }, true }, { { message_id = "2.b" } }, { { message_id = "2.b" }, true },
