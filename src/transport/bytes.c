@@ -21,16 +21,14 @@ static const al_port_kind bytes_kind = {.is_fetched = true,
                                         .send_header = al_frames_send_header,
                                         .send = al_frames_send,
                                         .next = bytes_next,
-                                        .release = al_frames_release,
-                                        .tune = al_frames_tune,
                                         .flush = bytes_flush,
                                         .close = bytes_close};
 
 al_port *al_bytes_port(void) {
   al_frames *frames = malloc(sizeof *frames);
-  if (frames && al_frames_init(frames, &bytes_kind)) return &frames->port;
-  free(frames);
-  return NULL;
+  if (!frames) return NULL;
+  al_frames_init(frames, &bytes_kind);
+  return &frames->port;
 }
 
 void al_bytes_feed(al_port *port, const void *bytes, size_t length) {

@@ -15,15 +15,12 @@
 /* The first member of either transport's port. */
 typedef struct al_frames {
   al_port port;
-  amqp_connection_state_t codec;
   al_input in;
   al_output out;
-  int frame_max; /* of frames to send, in bytes */
   bool is_down;
 } al_frames;
 
-/* Returns false if there is no memory; then there is nothing to free. */
-bool al_frames_init(al_frames *frames, const al_port_kind *kind);
+void al_frames_init(al_frames *frames, const al_port_kind *kind);
 void al_frames_free(al_frames *frames);
 
 /* Ends the connection. If it has ended already, the first reason stays. */
@@ -39,7 +36,5 @@ void al_frames_feed(al_frames *frames, const void *bytes, size_t length);
 /* Members of al_port_kind; see there. */
 void al_frames_send_header(al_port *port);
 void al_frames_send(al_port *port, const amqp_frame_t *frame);
-void al_frames_release(al_port *port, amqp_channel_t channel);
-void al_frames_tune(al_port *port, int channel_max, int frame_max);
 
 #endif

@@ -7,6 +7,7 @@
 
 #define FRAME_HEADER 7 /* type, channel, size */
 #define FRAME_END 1
+#define USUAL_FRAME 512 /* most frames are shorter; a connection keeps its buffer, so it is to be small */
 #define KEEP_MOST 32768
 
 static bool reserve(al_output *output, size_t more) {
@@ -34,7 +35,7 @@ static void put(uint8_t *at, uint64_t number, int bytes) {
   for (int i = bytes - 1; i >= 0; i--, number >>= 8) at[i] = (uint8_t)number;
 }
 
-/* Encodes a frame's payload. Returns its length, or a negative number if it does not fit. */
+/* Returns the length, or a negative number if it does not fit. */
 static int encode_payload(const amqp_frame_t *frame, uint8_t *at, size_t room) {
   int length;
   switch (frame->frame_type) {
@@ -59,8 +60,7 @@ static int encode_payload(const amqp_frame_t *frame, uint8_t *at, size_t room) {
   }
 }
 
-bool al_output_frame(al_output *output, const amqp_frame_t *frame, int frame_max) {
-  size_t room = (size_t)frame_max;
+static bool append_frame(al_output *output, const amqp_frame_t *frame, size_t room) {
   if (!reserve(output, room)) return false;
   uint8_t *at = output->bytes + output->end;
   int length = encode_payload(frame, at + FRAME_HEADER, room - FRAME_HEADER - FRAME_END);
@@ -71,6 +71,10 @@ bool al_output_frame(al_output *output, const amqp_frame_t *frame, int frame_max
   at[FRAME_HEADER + length] = AMQP_FRAME_END;
   output->end += FRAME_HEADER + (size_t)length + FRAME_END;
   return true;
+}
+
+bool al_output_frame(al_output *output, const amqp_frame_t *frame) {
+  return append_frame(output, frame, USUAL_FRAME) || append_frame(output, frame, AMQP_FRAME_MIN_SIZE);
 }
 
 void al_output_consume(al_output *output, size_t length) {

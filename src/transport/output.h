@@ -17,9 +17,9 @@ typedef struct al_output {
 /* Appends raw bytes. Returns false if there is no memory. */
 bool al_output_append(al_output *output, const void *bytes, size_t length);
 
-/* Appends a frame of at most `frame_max` bytes. Returns false, and appends nothing, if there is no memory or it does
- * not fit. */
-bool al_output_frame(al_output *output, const amqp_frame_t *frame, int frame_max);
+/* Appends a frame. Returns false, and appends nothing, if there is no memory, or if it is longer than every broker
+ * accepts: ours are far smaller. */
+bool al_output_frame(al_output *output, const amqp_frame_t *frame);
 
 /* Removes the first `length` bytes, which were sent. */
 void al_output_consume(al_output *output, size_t length);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * rabbitmq-c opens the socket, close-on-exec and non-blocking, and closes it. This file reads and writes, as much as
- * the socket gives or takes at once, because rabbitmq-c's own functions may not return. Its reading does not return
+ * rabbitmq-c opens the socket, close-on-exec and non-blocking; it closes a socket of TLS. This file reads and writes, as
+ * much as the socket gives or takes at once, because rabbitmq-c's own functions may not return. Its reading does not return
  * while the peer never pauses: it handles heartbeats itself, in a loop. Its writing waits without a limit while the
  * peer does not read. The core sends the heartbeats; those of rabbitmq-c are off. */
 #include "transport/socket.h"
@@ -32,6 +32,7 @@
 
 typedef struct socket_port {
   al_frames frames;
+  amqp_connection_state_t opener; /* rabbitmq-c's connection, with the socket; NULL: it has none any more */
   const al_fork *fork;
   int fd; /* the socket's, listed in descriptors.h */
   al_tls tls;
@@ -107,15 +108,18 @@ static void socket_flush(al_port *port) {
   }
 }
 
+static int duplicate(int fd) { return fcntl(fd, F_DUPFD_CLOEXEC, AL_DESCRIPTORS_FIRST); }
+
 /* The descriptor is removed from the list before it is closed, as another file may get its number after that. If
  * another thread forks in between, its child has a copy, which would keep the connection. So shutdown() ends the
  * connection for all copies. It comes after the closing message of TLS, through a duplicate of the descriptor. If no
  * descriptor is left for the duplicate, it comes before. */
 static void disconnect(socket_port *self) {
-  int copy = fcntl(self->fd, F_DUPFD_CLOEXEC, AL_DESCRIPTORS_FIRST);
+  int copy = self->is_tls ? duplicate(self->fd) : -1;
   if (copy < 0) shutdown(self->fd, SHUT_RDWR);
   al_descriptors_remove(self->fd);
-  al_frames_free(&self->frames);
+  if (!self->is_tls) close(self->fd);
+  amqp_destroy_connection(self->opener);
   if (copy < 0) return;
   shutdown(copy, SHUT_RDWR);
   close(copy);
@@ -126,14 +130,13 @@ static void socket_close(al_port *port) {
   if (al_fork_happened(self->fork))
     return; /* the connection is the parent's, and the number may be another file's in the child */
   disconnect(self);
+  al_frames_free(&self->frames);
   free(self);
 }
 
 static const al_port_kind socket_kind = {.send_header = al_frames_send_header,
                                          .send = al_frames_send,
                                          .next = socket_next,
-                                         .release = al_frames_release,
-                                         .tune = al_frames_tune,
                                          .flush = socket_flush,
                                          .close = socket_close};
 
@@ -176,9 +179,18 @@ static al_code connect_refusal(int status, const al_tls *tls, const al_settings 
   }
 }
 
-static bool list(socket_port *self) {
-  self->fd = amqp_get_sockfd(self->frames.codec);
-  return al_descriptors_add(self->fd);
+/* rabbitmq-c's connection takes 200 KiB. Only TLS needs it once the socket is connected. */
+static int own(socket_port *self) {
+  self->fd = amqp_get_sockfd(self->opener);
+  if (!self->is_tls) {
+    self->fd = duplicate(self->fd);
+    amqp_destroy_connection(self->opener);
+    self->opener = NULL;
+  }
+  if (self->fd < 0) return AMQP_STATUS_SOCKET_ERROR;
+  if (al_descriptors_add(self->fd)) return AMQP_STATUS_OK;
+  if (!self->is_tls) close(self->fd);
+  return AMQP_STATUS_NO_MEMORY;
 }
 
 al_port *al_socket_connect(const al_settings *settings, const char *address, int64_t allowed,
@@ -187,27 +199,27 @@ al_port *al_socket_connect(const al_settings *settings, const char *address, int
   socket_port *self = calloc(1, sizeof *self);
   *code = AL_NO_MEMORY;
   snprintf(why, 256, AL_FRAMES_NO_MEMORY);
-  if (!self || !al_frames_init(&self->frames, &socket_kind)) {
+  if (!self || !(self->opener = amqp_new_connection())) {
     free(self);
     return NULL;
   }
+  al_frames_init(&self->frames, &socket_kind);
   self->fork = fork;
   self->is_tls = settings->tls;
   errno = 0; /* TLS reports a lack of memory only by errno */
   int64_t deadline = al_deadline_after(al_system_now(), allowed);
-  amqp_socket_t *socket = settings->tls
-                              ? al_tls_socket(&self->tls, self->frames.codec, settings, deadline, why)
-                              : amqp_tcp_socket_new(self->frames.codec);
+  amqp_socket_t *socket = settings->tls ? al_tls_socket(&self->tls, self->opener, settings, deadline, why)
+                                        : amqp_tcp_socket_new(self->opener);
   *code = settings->tls && errno != ENOMEM ? AL_TLS : AL_NO_MEMORY;
   if (!socket && lacks_descriptor(why)) *code = AL_LIMIT;
   if (socket) {
     errno = 0; /* rabbitmq-c reports only by errno that no descriptor is left */
     int status = amqp_socket_open_noblock(socket, address, settings->port, &timeout);
-    if (status == AMQP_STATUS_OK && list(self)) return &self->frames.port;
-    if (status == AMQP_STATUS_OK) status = AMQP_STATUS_NO_MEMORY;
+    if (status == AMQP_STATUS_OK) status = own(self);
+    if (status == AMQP_STATUS_OK) return &self->frames.port;
     *code = connect_refusal(status, &self->tls, settings, why);
   }
-  al_frames_free(&self->frames);
+  amqp_destroy_connection(self->opener);
   free(self);
   return NULL;
 }

@@ -11,7 +11,6 @@
 #include "core/wire/heartbeat.h"
 
 #define FRAMES_AT_ONCE 10000
-#define PROTOCOL_HEADER 'A' /* the frame type that rabbitmq-c gives to a protocol header it has read */
 
 static void changed(al_link *link, al_link_change change) {
   if (link->changed) link->changed(link->watcher, link, change);
@@ -222,7 +221,7 @@ static void connection_method(al_link *link, const amqp_frame_t *frame) {
 
 static void dispatch(al_link *link, const amqp_frame_t *frame) {
   if (link->trace) al_trace_frame(link->trace, link->role, "<", frame);
-  if (frame->frame_type == PROTOCOL_HEADER) {
+  if (frame->frame_type == AL_PROTOCOL_HEADER) {
     const amqp_frame_t *f = frame;
     al_connection_abort(link, AL_PROTOCOL, "the broker speaks another protocol (AMQP %d.%d), not AMQP 0-9-1",
                         f->payload.protocol_header.transport_low,
@@ -259,7 +258,7 @@ static void read_some(al_link *link) {
   for (int left = FRAMES_AT_ONCE; link->port; left--) {
     link->has_more = left == 0;
     if (link->has_more) return;
-    al_port *port = link->port;
+    const al_port *port = link->port;
     al_port_state state = next(link, &frame);
     if (state == AL_PORT_MORE) return;
     if (state == AL_PORT_PART) continue;
@@ -270,9 +269,7 @@ static void read_some(al_link *link) {
       al_connection_abort(link, code, "%s", why);
       return;
     }
-    amqp_channel_t channel = frame.channel;
     dispatch(link, &frame);
-    if (link->port == port) port->kind->release(port, channel);
   }
 }
 

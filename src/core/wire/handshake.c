@@ -8,7 +8,6 @@
 
 #include "core/base/field.h"
 
-#define OUR_FRAME_MAX 8192      /* our frames are far smaller */
 #define THEIR_FRAME_MAX 1048576 /* while one frame arrives, no other can */
 
 __attribute__((format(printf, 3, 4))) static al_code refuse(char why[AL_MESSAGE_SIZE], al_code code,
@@ -145,7 +144,6 @@ static al_code tuned(al_link *link, const amqp_connection_tune_t *tune, char why
   al_code code = check_frame_max(tune->frame_max, why);
   if (code != AL_OK) return code;
   link->channel_max = lesser(link->settings->channel_max, tune->channel_max);
-  link->port->kind->tune(link->port, link->channel_max, lesser(OUR_FRAME_MAX, tune->frame_max));
   amqp_connection_tune_ok_t ok = {.channel_max = (uint16_t)link->channel_max,
                                   .frame_max = tune->frame_max,
                                   .heartbeat = (uint16_t)link->settings->heartbeat};

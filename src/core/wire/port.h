@@ -11,10 +11,12 @@
 
 typedef struct al_port al_port;
 
+#define AL_PROTOCOL_HEADER 'A' /* the type of a "frame" that is a protocol header */
+
 typedef enum al_port_state {
   AL_PORT_MORE,  /* no whole frame has arrived yet, and nothing more can be read now; this is not an error */
   AL_PORT_PART,  /* no whole frame has arrived yet, but some bytes have, and more may be read at once */
-  AL_PORT_FRAME, /* a frame, valid until its channel is released */
+  AL_PORT_FRAME, /* a frame, valid until the next call */
   AL_PORT_DOWN   /* no frame will come again; `code` and `why` tell the reason */
 } al_port_state;
 
@@ -27,9 +29,6 @@ typedef struct al_port_kind {
    * down. */
   void (*send)(al_port *, const amqp_frame_t *);
   al_port_state (*next)(al_port *, amqp_frame_t *);
-  void (*release)(al_port *, amqp_channel_t); /* frees the memory that frames of this channel pointed to */
-  /* Called only while connection.tune is the last frame read. */
-  void (*tune)(al_port *, int channel_max, int frame_max);
   void (*flush)(al_port *); /* writes as much as can be written without waiting */
   void (*close)(al_port *); /* ends the connection and frees the port */
 } al_port_kind;
