@@ -12,7 +12,8 @@ $(BUILD)/bench/%.so: tools/bench/%.c Makefile tools/bench.mk | $(READY)
 	  -o $@ $< $$($(PKG_CONFIG) --libs $(PACKAGES))
 
 bench: prepare build build-for-nginx cli $(BENCH_MODULES) ## benchmarks: ratios, budgets, comparison with other locks; or BENCH=file
-	@$(WITH_BENCH) spec/support/broker with tools/bench/run $(or $(BENCH),tools/bench/*.lua)
+	@ulimit -n 65536 2>/dev/null || ulimit -n "$$(ulimit -Hn)"; \
+	  $(WITH_BENCH) spec/support/broker with tools/bench/run $(or $(BENCH),tools/bench/*.lua)
 
 bench-cluster: ## mutexes of three nodes of RabbitMQ 4.3 beside those of three of etcd, as root: [SUITE=sid|host]
 bench-cluster: prepare $(if $(filter host,$(SUITE)),build $(BENCH_MODULES))

@@ -1,18 +1,19 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- How soon the next process holds a slot, after a release and after the holder's death; and what a waiter costs
--- meanwhile. The same times of a fast mutex, as ratios to those of a permit, and of a retained mutex, as ratios to
--- those of another mutex. All processes share one clock. How long RabbitMQ takes to hand a message on in a line of
--- consumers, without this library.
+-- How soon the next process holds a slot, after a release and after the holder's death. The same times of a fast mutex,
+-- as ratios to those of a permit, and of a retained mutex, as ratios to those of another mutex. All processes share one
+-- clock. How long RabbitMQ takes to hand a message on in a line of consumers, without this library. And what waiters
+-- cost meanwhile, many of them: WAITERS=10000 LIMIT=3600 for more than 1000 (the limit of open files must be above twice
+-- as many).
 local amqplocks = require "amqplocks"
 local bare = require "bare"
+local crowd = require "tools.bench.parts.crowd"
 local process = require "spec.support.process"
-local proxy = require "spec.support.proxy"
 local rows = require "tools.bench.parts.rows"
 
 local TIMES = 10 * rows.rounds
-local LOOK = 17 -- frames of one search at a semaphore of one slot: eight probe A and B of two, at most nine answer
+local WAITERS = tonumber(os.getenv "WAITERS") or 1000
 local SETTLED = 0.02 -- seconds after which a process that was told to wait waits
 
 local conn = assert(amqplocks.connect(nil, { name = "bench" }))
@@ -121,25 +122,17 @@ local function after_death()
   rows.compare("fast mutex: SIGKILL -> next holds / a permit's", 2, fasts, permits)
 end
 
--- All frames on its two connections, in both directions, without heartbeats.
-local function at_rest()
-  local SECONDS, POLL = 20, 5
-  local lock, between, other = assert(resources.semaphore:acquire()), proxy.start(), process.start()
-  other:begin([[
-    local url, name, poll = ...
-    local sem = require("amqplocks").connect(url):semaphore(name)
-    sem:acquire{ poll = poll }
-  ]], between.url, name, POLL)
-  bare.sleep(1)
-  local frames, heartbeats = between:frames()
-  bare.sleep(SECONDS)
-  local frames_then, heartbeats_then = between:frames()
-  frames, heartbeats = frames_then - frames, heartbeats_then - heartbeats
-  local most = LOOK * math.ceil(SECONDS / (POLL * 7 / 8)) -- a recheck may come an eighth early
-  rows.row("a waiter at rest, frames in a minute", ("<= %.0f"):format(most * 60 / SECONDS), frames <= most,
-    ("%.0f"):format(frames * 60 / SECONDS))
-  rows.plain("its heartbeats in a minute, both ways", ("%.0f"):format(heartbeats * 60 / SECONDS))
-  lock:release()
+-- What many waiting sessions cost, and how soon the lock goes from one to the next.
+local function many(kind, what, frames_most)
+  local client, server, frames, heartbeats, few_take, many_take = crowd.measure(kind, WAITERS, TIMES)
+  what = ("%d want a %s: "):format(WAITERS, what)
+  rows.row(what .. "client, KiB each", "<= 150", client <= 150, ("%.0f"):format(client))
+  rows.plain("  broker, KiB each", ("%.0f"):format(server))
+  rows.row(what .. "frames in a minute, each", "<= " .. frames_most, frames <= frames_most, ("%.0f"):format(frames))
+  rows.plain("  heartbeats in a minute, both ways", ("%.0f"):format(heartbeats))
+  rows.row(what .. "release -> next / with 16", "<= 1.50", many_take <= 1.5 * few_take,
+    ("%.2f"):format(many_take / few_take))
+  rows.plain("  release -> next, ms", ("%.2f"):format(many_take * 1000))
 end
 
 -- The cost of probing clients for a holder: each probe is delivered to its queue, and so to the holder.
@@ -193,9 +186,15 @@ after_release()
 along_a_line()
 after_death()
 asked()
-at_rest()
 assert(conn:admin(name):destroy())
 assert(conn:token_semaphore(name):destroy())
 raw:delete(name .. "-fastmutex")
 conn:close()
 process.clear()
+
+-- A mutex's waiter asks by three frames, every 5 s or an eighth earlier. At a semaphore it probes A and B of two slots,
+-- by eight frames, and at most nine answer.
+many("mutex", "mutex", 60)
+many("fast_mutex", "fast mutex", 60)
+many("token_semaphore", "permit", 0)
+many("semaphore", "slot", 255)
