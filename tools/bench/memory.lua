@@ -22,7 +22,7 @@ local function sessions()
   end
   local resident_now, heap_now = bare.memory()
   local session = (resident_now - resident) / count / 1024
-  rows.row("an idle session, KiB resident", "<= 200", session <= 200, ("%.0f"):format(session))
+  rows.row("an idle session, KiB resident", "<= 100", session <= 100, ("%.0f"):format(session))
   rows.plain("the same, KiB allocated", ("%.0f"):format((heap_now - heap) / count / 1024))
   for i = 1, count do idle[i]:close() end
 end
