@@ -1,16 +1,17 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The library's locks beside other locks, on this machine and in this run: Redis, by a key that expires; etcd, by its
--- lock service; PostgreSQL, by advisory locks of a session. Each server has its default settings, and each client is a
--- Lua process. A time to live or a heartbeat is ten seconds. Among three nodes (`make bench-cluster`) only what is
+-- The library's locks beside other locks, on this machine and in this run: Redis, by a key that expires and by a token
+-- in a list; etcd, by its lock service; PostgreSQL and MariaDB, by locks of a session. Servers that are not installed
+-- are left out. Each client is a Lua process. Servers have their default settings, and all are told the same bound: a
+-- holder that is silent for ten seconds has lost its lock. Among three nodes (`make bench-cluster`) only what is
 -- replicated is compared, with three of etcd; all clients are at the first node.
 local bare = require "bare"
 local process = require "spec.support.process"
 local rows = require "tools.bench.parts.rows"
 
 local WAITERS, SECONDS, ROUNDS, SETTLED, HOLD = 16, 2.5, 2, 0.5, 0.002
-local TTL, DEATHS, STOPS, PATIENCE = 10, 5, 2, 60
+local BOUND, DEATHS, STOPS, PATIENCE = 10, 5, 2, 20
 local WORKER = "return require('tools.bench.rivals.worker').%s(...)"
 local name = ("bench-%d"):format(os.time())
 
@@ -19,33 +20,34 @@ local raw = bare.connect(os.getenv "AMQP_URL")
 
 -- What is compared ---------------------------------------------------------------------------------------------------
 
+-- `lingers`: the lock of a killed holder is not free at once.
 local in_cluster = os.getenv "CLUSTER_URLS" ~= nil
 local all = in_cluster and {
   { label = "mutex for clusters", module = "ours", more = "quorum_mutex" },
   { label = "mutex", module = "ours", more = "mutex" },
-  { label = "etcd, lock service", module = "etcd", expires = true },
+  { label = "etcd, lock service", module = "etcd", lingers = true, nodes = 3 },
 } or {
   { label = "fast mutex", module = "ours", more = "fast_mutex" },
   { label = "mutex", module = "ours", more = "mutex" },
-  { label = "semaphore, 1 slot", module = "ours", more = "semaphore" },
-  { label = "token semaphore, 1 permit", module = "ours", more = "token_semaphore" },
-  { label = "Redis, tries again in 0.2 s", module = "redis", expires = true },
-  { label = "Redis, told by pub/sub", module = "redis", more = true, expires = true },
-  { label = "etcd, lock service", module = "etcd", expires = true },
+  { label = "slot", module = "ours", more = "semaphore" },
+  { label = "permit", module = "ours", more = "token_semaphore" },
+  { label = "Redis, tries again in 0.2 s", module = "redis", more = "again", lingers = true },
+  { label = "Redis, told by pub/sub", module = "redis", more = "told", lingers = true },
+  { label = "Redis, token by BLPOP", module = "redis", more = "tokens", lingers = true },
+  { label = "etcd, lock service", module = "etcd", lingers = true },
   { label = "PostgreSQL, advisory lock", module = "postgres" },
+  { label = "MariaDB, GET_LOCK", module = "mariadb" },
 }
 
 local servers, kinds, versions = {}, {}, {}
 
 for _, kind in ipairs(all) do
   if kind.module ~= "ours" then
-    local rival = require("tools.bench.rivals." .. kind.module)
-    local missing
-    if not servers[kind.module] then
-      servers[kind.module], missing = rival.start(in_cluster and 3 or 1)
-      table.insert(versions, missing or servers[kind.module].version)
+    if servers[kind.module] == nil then
+      local server, missing = require("tools.bench.rivals." .. kind.module).start(kind.nodes)
+      servers[kind.module] = server or false
+      table.insert(versions, missing or server.version)
     end
-    if missing then rows.plain(kind.label, missing) end
     kind.server = servers[kind.module]
   end
   if kind.module == "ours" or kind.server then table.insert(kinds, kind) end
@@ -75,7 +77,7 @@ local function address(kind) return kind.server and kind.server.address or os.ge
 
 -- A process begins an operation on a lock; this does not wait for the end.
 local function begin(one, what, kind, suffix)
-  return one:begin(WORKER:format(what), kind.module, address(kind), lock_name(kind, suffix), TTL, kind.more)
+  return one:begin(WORKER:format(what), kind.module, address(kind), lock_name(kind, suffix), BOUND, kind.more)
 end
 
 local function milliseconds(seconds)
@@ -95,7 +97,7 @@ local function uncontended()
   local TIMES, open, times = 20, {}, {}
   for i, kind in ipairs(kinds) do
     local module = require("tools.bench.rivals." .. kind.module)
-    open[i], times[i] = module.open(address(kind), lock_name(kind, "alone"), TTL, kind.more), {}
+    open[i], times[i] = module.open(address(kind), lock_name(kind, "alone"), BOUND, kind.more), {}
   end
   for round = 0, rows.rounds do
     for i, lock in ipairs(open) do
@@ -208,18 +210,10 @@ local function contended()
   for i = 1, WAITERS + 1 do workers[i] = process.start() end
   handed_over()
   at_full_speed()
+  process.clear()
 end
 
 -- The holder dies, or is silent ---------------------------------------------------------------------------------------
-
--- A holder and, among the workers, a waiter.
-local function pair(kind, suffix, index)
-  local holder, waiter = process.start(), workers[index]
-  begin(holder, "hold", kind, suffix):finish()
-  begin(waiter, "prepare", kind, suffix):finish()
-  waiter:begin(WORKER:format "wait")
-  return { kind = kind, suffix = suffix, holder = holder, waiter = waiter }
-end
 
 -- Seconds from the strike until the waiter held the lock; math.huge: it still waited after PATIENCE seconds.
 local function waited(one)
@@ -228,44 +222,6 @@ local function waited(one)
     bare.sleep(0.05)
   end
   return one.waiter:finish() - one.at
-end
-
--- Strikes all holders, one right after the other. Returns for each kind a list of times until the waiter held the lock.
-local function strike(list, signal)
-  bare.sleep(SETTLED)
-  for _, one in ipairs(list) do
-    one.at = bare.now()
-    signal(one.holder.pid)
-  end
-  local times = {}
-  for _, one in ipairs(list) do
-    times[one.kind] = times[one.kind] or {}
-    local took = waited(one)
-    table.insert(times[one.kind], took)
-    if one.holder:alive() then one.holder:kill() end
-    if took == math.huge then one.waiter:finish() end
-    clear_away(one.kind, one.suffix)
-  end
-  return times
-end
-
--- Holders of locks that end with the connection are killed one by one; holders of locks that expire, all at once.
-local function deaths()
-  local times, list = {}, {}
-  local function each(expires, fn)
-    for _, kind in ipairs(kinds) do
-      for i = 1, kind.expires == expires and DEATHS or 0 do fn(kind, "dies-" .. i) end
-    end
-  end
-  each(nil, function(kind, suffix)
-    times[kind] = times[kind] or {}
-    table.insert(times[kind], strike({ pair(kind, suffix, 1) }, bare.kill)[kind][1])
-  end)
-  each(true, function(kind, suffix)
-    if #list < #workers then table.insert(list, pair(kind, suffix, #list + 1)) end
-  end)
-  for kind, some in pairs(strike(list, bare.kill)) do times[kind] = some end
-  return times
 end
 
 -- Stopped processes do not notice the end of the bench. This guard does, and kills those that are still stopped.
@@ -283,18 +239,61 @@ local function guard(list)
     (table.unpack or unpack)(pids))
 end
 
-local function stops()
+-- All holders, or waiters, do this at the same time.
+local function together(list, who, what)
+  for _, one in ipairs(list) do begin(one[who], what, one.kind, one.suffix) end
+  for _, one in ipairs(list) do one[who]:finish() end
+end
+
+-- A holder and a waiter for each entry of the list; the holders are struck, one right after the other. Adds to each
+-- kind's times how long it took until the waiter held the lock. Times to live begin with `hold`: all is ready before.
+local function strike(times, list, signal)
+  for _, one in ipairs(list) do one.holder, one.waiter = process.start(), process.start() end
+  if signal == bare.stop then guard(list) end
+  together(list, "waiter", "prepare")
+  together(list, "holder", "hold")
+  for _, one in ipairs(list) do one.waiter:begin(WORKER:format "wait") end
+  bare.sleep(SETTLED)
+  for _, one in ipairs(list) do
+    one.at = bare.now()
+    signal(one.holder.pid)
+  end
+  for _, one in ipairs(list) do
+    times[one.kind] = times[one.kind] or {}
+    table.insert(times[one.kind], waited(one))
+  end
+  process.clear()
+  for _, one in ipairs(list) do clear_away(one.kind, one.suffix) end
+end
+
+-- The entries of `count` strikes for each kind for which `wanted` is true; `what` is part of their locks' names.
+local function entries(what, wanted, count)
   local list = {}
   for _, kind in ipairs(kinds) do
-    for i = 1, STOPS do table.insert(list, pair(kind, "stops-" .. i, #list + 1)) end
+    for i = 1, wanted(kind) and count or 0 do table.insert(list, { kind = kind, suffix = what .. i }) end
   end
-  guard(list)
-  return strike(list, bare.stop)
+  return list
+end
+
+-- Holders whose locks linger are killed all at once, the others one by one.
+local function deaths()
+  local times = {}
+  for _, one in ipairs(entries("dies-", function(kind) return not kind.lingers end, DEATHS)) do
+    strike(times, { one }, bare.kill)
+  end
+  strike(times, entries("dies-", function(kind) return kind.lingers end, DEATHS), bare.kill)
+  return times
+end
+
+local function stops()
+  local times = {}
+  strike(times, entries("stops-", function() return true end, STOPS), bare.stop)
+  return times
 end
 
 local function lost()
   local killed, stopped = deaths(), stops()
-  heading(("a holder ends: until the next holds, ms; time to live, heartbeat: %d s"):format(TTL), "SIGKILL", "worst",
+  heading(("a holder ends: until the next holds, ms; bound for a silent one: %d s"):format(BOUND), "SIGKILL", "worst",
     "SIGSTOP")
   for _, kind in ipairs(kinds) do
     line(kind, milliseconds(rows.median(killed[kind])), milliseconds(rows.quantile(killed[kind], 1)),
@@ -308,6 +307,7 @@ contended()
 lost()
 raw:close()
 conn:close()
-process.clear()
 os.remove(path)
-for _, one in pairs(servers) do one:stop() end
+for _, one in pairs(servers) do
+  if one then one:stop() end
+end

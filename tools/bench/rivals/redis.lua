@@ -1,9 +1,13 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- A lock in Redis as its documentation describes it: SET with NX, PX and a random value; a script deletes the key if
--- it still has that value. A waiter retries every 200 ms, give or take 100 (`redis`). Or the releasing client notifies
--- it, as in Redisson, and otherwise it retries when the key has expired (`redis-told`).
+--- Locks in Redis, of three kinds.
+--   again    as its documentation describes it: SET with NX, PX and a random value; a script deletes the key if it
+--            still has that value. A waiter tries again every 200 ms, give or take 100.
+--   told     the same, but the releasing client notifies the waiters, as in Redisson. A process subscribes when it
+--            first waits, once for all. Without a notice a waiter tries again when the key has expired.
+--   tokens   a list of one token: BLPOP takes it, LPUSH gives it back. The server hands it to the first waiter. There
+--            is no time to live: a token is lost with the process that has taken it.
 local socket = require "socket"
 local server = require "spec.support.servers.redis"
 
@@ -13,11 +17,20 @@ client.__index = client
 
 local RETRY, JITTER = 0.2, 0.1
 
+-- The key's time to live in ms, if another has it.
+local TRY = [[
+  if not redis.call("set", KEYS[1], ARGV[1], "NX", "PX", ARGV[2]) then return redis.call("pttl", KEYS[1]) end
+]]
+
 local RELEASE = [[
   if redis.call("get", KEYS[1]) ~= ARGV[1] then return 0 end
   redis.call("del", KEYS[1])
-  if ARGV[2] then redis.call("publish", KEYS[1], "free") end
+  if ARGV[2] == "told" then redis.call("publish", KEYS[1], "free") end
   return 1
+]]
+
+local CREATE = [[
+  if redis.call("setnx", KEYS[1] .. ":created", 1) == 1 then redis.call("lpush", KEYS[1], "token") end
 ]]
 
 redis.start = server.start
@@ -58,56 +71,64 @@ local function connect(port)
   return connection
 end
 
--- The lock ------------------------------------------------------------------------------------------------------------
+-- The locks -----------------------------------------------------------------------------------------------------------
 
 --- A lock's object in a client: `seconds` is the key's time to live.
-function redis.open(port, name, seconds, told)
-  local self = setmetatable({ connection = connect(port), name = name, milliseconds = seconds * 1000, told = told,
-    port = port }, client)
+function redis.open(port, name, seconds, kind)
+  local self = setmetatable({ connection = connect(port), name = name, milliseconds = seconds * 1000, kind = kind,
+    port = port, count = 0 }, client)
+  if kind == "tokens" then call(self.connection, "EVAL", CREATE, 1, name) end
+  self.try_script = call(self.connection, "SCRIPT", "LOAD", TRY)
   self.release_script = call(self.connection, "SCRIPT", "LOAD", RELEASE)
   local random = assert(io.open("/dev/urandom", "rb"))
   self.who = random:read(16):gsub(".", function(char) return ("%02x"):format(char:byte()) end)
   math.randomseed(tonumber(self.who:sub(1, 7), 16))
   random:close()
-  self.count = 0
   return self
 end
 
-function client:try()
-  self.count = self.count + 1
-  self.value = self.who .. self.count
-  return call(self.connection, "SET", self.name, self.value, "NX", "PX", self.milliseconds) == "OK"
+local acquire = {}
+
+function acquire.again(self)
+  while call(self.connection, "SET", self.name, self.value, "NX", "PX", self.milliseconds) ~= "OK" do
+    socket.sleep(RETRY + (math.random() * 2 - 1) * JITTER)
+  end
 end
 
--- Waits for the notice of the releasing client, at most as long as the key lives.
-local function listen(self)
-  local left = call(self.connection, "PTTL", self.name)
-  if left < 0 then return end -- the key does not exist any more
-  self.ear:settimeout(left / 1000)
-  read(self.ear)
+local function has_notice(self, seconds) return socket.select({ self.ear }, nil, seconds)[self.ear] end
+
+-- Notices from before a try say nothing about the time after it.
+function acquire.told(self)
+  while true do
+    while self.ear and has_notice(self, 0) do read(self.ear) end
+    local left = call(self.connection, "EVALSHA", self.try_script, 1, self.name, self.value, self.milliseconds)
+    if not left then return end
+    if self.ear then
+      has_notice(self, left / 1000)
+    else
+      self.ear = connect(self.port)
+      call(self.ear, "SUBSCRIBE", self.name)
+    end
+  end
 end
+
+function acquire.tokens(self) call(self.connection, "BLPOP", self.name, 0) end
 
 function client:acquire()
-  if self:try() then return end
-  if self.told and not self.ear then
-    self.ear = connect(self.port)
-    call(self.ear, "SUBSCRIBE", self.name)
-  end
-  while not self:try() do
-    if self.told then listen(self) else socket.sleep(RETRY + (math.random() * 2 - 1) * JITTER) end
-  end
-  if self.ear then -- the next wait must not read notices of this one
-    self.ear:close()
-    self.ear = nil
-  end
+  self.count = self.count + 1
+  self.value = self.who .. self.count
+  acquire[self.kind](self)
 end
 
 function client:release()
-  local done = self.told and call(self.connection, "EVALSHA", self.release_script, 1, self.name, self.value, "told")
-    or not self.told and call(self.connection, "EVALSHA", self.release_script, 1, self.name, self.value)
+  if self.kind == "tokens" then return call(self.connection, "LPUSH", self.name, "token") end
+  local done = call(self.connection, "EVALSHA", self.release_script, 1, self.name, self.value, self.kind)
   assert(done == 1, "it had run out")
 end
 
-function client:close() self.connection:close() end
+function client:close()
+  self.connection:close()
+  if self.ear then self.ear:close() end
+end
 
 return redis
