@@ -58,8 +58,8 @@ NEED_lib := lib install-lib
 NEED_cli := cli install-cli check check-warnings
 NEED_demo := demo picture
 NEED_test := test test-unit test-sim soak soak-suite metrics-rock picture-dashboard mutate \
-	prove prove-sim prove-memory prove-fenced prove-fast prove-many prove-breakages
-NEED_bench := bench
+	prove prove-sim prove-memory prove-fenced prove-fast prove-many prove-breakages $(if $(SUITE),bench-rivals)
+NEED_bench := bench $(if $(SUITE),,bench-rivals)
 NEED_cluster := prove-cluster
 NEED_bench-cluster := bench-cluster
 NEED_porcupine := prove-porcupine
