@@ -29,6 +29,7 @@ local all = in_cluster and {
 } or {
   { label = "fast mutex", module = "ours", more = "fast_mutex" },
   { label = "mutex", module = "ours", more = "mutex" },
+  { label = "mutex, retained", module = "ours", more = "retained_mutex" },
   { label = "slot", module = "ours", more = "semaphore" },
   { label = "permit", module = "ours", more = "token_semaphore" },
   { label = "Redis, tries again in 0.2 s", module = "redis", more = "again", lingers = true },

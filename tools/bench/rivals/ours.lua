@@ -8,12 +8,19 @@ local ours = {}
 local client = {}
 client.__index = client
 
---- `kind`: "fast_mutex", "quorum_mutex" (one for clusters), "mutex", "semaphore" or "token_semaphore". `bound`: the
--- seconds after which a silent holder has lost its lock; a broker ends its connection after two to three heartbeats.
+-- Kinds that are not named as a method of a connection.
+local KINDS = {
+  quorum_mutex = { "fast_mutex", { queue_type = "quorum" } },
+  retained_mutex = { "mutex", { retain = 600 } },
+}
+
+--- `kind`: "fast_mutex", "quorum_mutex" (one for clusters), "mutex", "retained_mutex", "semaphore" or "token_semaphore".
+-- `bound`: the seconds after which a silent holder has lost its lock; a broker ends its connection after two to three
+-- heartbeats.
 function ours.open(url, name, bound, kind)
   local conn = assert(amqplocks.connect(url, { heartbeat = math.floor(bound / 3) }))
-  local for_clusters = kind == "quorum_mutex"
-  local method, options = for_clusters and "fast_mutex" or kind, for_clusters and { queue_type = "quorum" } or nil
+  local method, options = kind, nil
+  if KINDS[kind] then method, options = KINDS[kind][1], KINDS[kind][2] end
   return setmetatable({ conn = conn, resource = conn[method](conn, name, options) }, client)
 end
 
