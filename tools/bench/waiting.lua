@@ -4,8 +4,8 @@
 -- How soon the next process holds a slot, after a release and after the holder's death. The same times of a fast mutex,
 -- as ratios to those of a permit, and of a retained mutex, as ratios to those of another mutex. All processes share one
 -- clock. How long RabbitMQ takes to hand a message on in a line of consumers, without this library. And what waiters
--- cost meanwhile, many of them: WAITERS=10000 LIMIT=3600 for more than 1000 (the limit of open files must be above twice
--- as many).
+-- cost meanwhile, many of them: WAITERS=10000 LIMIT=3600 for more than 1000 (the limit of open files must be above
+-- twice as many).
 local amqplocks = require "amqplocks"
 local bare = require "bare"
 local crowd = require "tools.bench.parts.crowd"
@@ -172,11 +172,11 @@ end
 local function along_a_line()
   local FEW, MANY = 16, 1500
   for _, shape in ipairs{ { "of permits" }, { "of a fast mutex", true, true } } do
-    local few, many = {}, {}
+    local few, all = {}, {}
     for i = 1, rows.rounds do
-      few[i], many[i] = passed_on(FEW, shape[2], shape[3]), passed_on(MANY, shape[2], shape[3])
+      few[i], all[i] = passed_on(FEW, shape[2], shape[3]), passed_on(MANY, shape[2], shape[3])
     end
-    local a, b = rows.median(few) * 1e6, rows.median(many) * 1e6
+    local a, b = rows.median(few) * 1e6, rows.median(all) * 1e6
     rows.plain(("rabbitmq-c: hand-over in a line %s, %d / %d"):format(shape[1], MANY, FEW), ("%.2f"):format(b / a),
       ("%.0f us, %.0f us"):format(b, a))
   end
