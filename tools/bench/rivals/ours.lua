@@ -14,9 +14,9 @@ local KINDS = {
   retained_mutex = { "mutex", { retain = 600 } },
 }
 
---- `kind`: "fast_mutex", "quorum_mutex" (one for clusters), "mutex", "retained_mutex", "semaphore" or "token_semaphore".
--- `bound`: the seconds after which a silent holder has lost its lock; a broker ends its connection after two to three
--- heartbeats.
+--- `kind`: "fast_mutex", "quorum_mutex" (one for clusters), "mutex", "retained_mutex", "semaphore" or
+-- "token_semaphore". `bound`: the seconds after which a silent holder has lost its lock; a broker ends its connection
+-- after two to three heartbeats.
 function ours.open(url, name, bound, kind)
   local conn = assert(amqplocks.connect(url, { heartbeat = math.floor(bound / 3) }))
   local method, options = kind, nil
