@@ -60,21 +60,23 @@ static int encode_payload(const amqp_frame_t *frame, uint8_t *at, size_t room) {
   }
 }
 
-static bool append_frame(al_output *output, const amqp_frame_t *frame, size_t room) {
-  if (!reserve(output, room)) return false;
-  uint8_t *at = output->bytes + output->end;
-  int length = encode_payload(frame, at + FRAME_HEADER, room - FRAME_HEADER - FRAME_END);
-  if (length < 0) return false;
+bool al_output_frame(al_output *output, const amqp_frame_t *frame) {
+  size_t room = USUAL_FRAME;
+  int length;
+  uint8_t *at;
+  for (;; room = AMQP_FRAME_MIN_SIZE) {
+    if (!reserve(output, room)) return false;
+    at = output->bytes + output->end;
+    length = encode_payload(frame, at + FRAME_HEADER, room - FRAME_HEADER - FRAME_END);
+    if (length >= 0) break;
+    if (room == AMQP_FRAME_MIN_SIZE) return false;
+  }
   put(at, frame->frame_type, 1);
   put(at + 1, frame->channel, 2);
   put(at + 3, (uint64_t)length, 4);
   at[FRAME_HEADER + length] = AMQP_FRAME_END;
   output->end += FRAME_HEADER + (size_t)length + FRAME_END;
   return true;
-}
-
-bool al_output_frame(al_output *output, const amqp_frame_t *frame) {
-  return append_frame(output, frame, USUAL_FRAME) || append_frame(output, frame, AMQP_FRAME_MIN_SIZE);
 }
 
 void al_output_consume(al_output *output, size_t length) {

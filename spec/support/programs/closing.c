@@ -7,23 +7,30 @@
  * socket is open then. */
 #include "program.h"
 #include <sys/socket.h>
-#include <sys/stat.h>
 
 #define TRIES 20
 
-static int last = -1;       /* the stream socket created last */
-static int is_awaited = -1; /* socket() returns when this one is closed */
+static bool has_created; /* a stream socket */
+static int awaited = -1; /* socket() returns when this one is closed */
 
 static bool is_socket(int fd) {
-  struct stat what;
-  return fstat(fd, &what) == 0 && S_ISSOCK(what.st_mode);
+  int domain = AF_UNIX;
+  socklen_t size = sizeof domain;
+  return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain != AF_UNIX;
+}
+
+/* One that is open; -1: there is none. */
+static int open_socket(int other) {
+  for (int fd = 0; fd < 1000; fd++)
+    if (fd != other && is_socket(fd)) return fd;
+  return -1;
 }
 
 int socket(int domain, int type, int protocol) {
   int fd = REAL(int, socket, int, int, int)(domain, type, protocol);
   if ((type & 0xf) != SOCK_STREAM || domain == AF_UNIX) return fd;
-  last = fd;
-  for (int i = 0; is_awaited >= 0 && i < 1000 && is_socket(is_awaited); i++) usleep(10000);
+  has_created = true;
+  for (int i = 0; awaited >= 0 && i < 1000 && is_socket(awaited); i++) usleep(10000);
   return fd;
 }
 
@@ -31,11 +38,11 @@ int socket(int domain, int type, int protocol) {
 static bool close_while_connecting(const char *name) {
   al_session *session = connect_with(0);
   succeed(session, al_session_open(session));
-  int holder = last;
+  int holder = open_socket(-1);
   al_mutex *mutex = al_mutex_new(session, name, NULL);
   al_lock *lock = succeed(session, al_mutex_acquire(mutex, NULL));
-  int prober = last;
-  CHECK(lock && prober != holder);
+  int prober = open_socket(holder);
+  CHECK(lock && holder >= 0 && prober >= 0);
   shutdown(prober, SHUT_RDWR);
   while (is_socket(prober)) {
     usleep(10000);
@@ -45,18 +52,17 @@ static bool close_while_connecting(const char *name) {
   usleep(300000);
   al_native_touch(session); /* keeps its thread away for a moment */
   al_op *close = al_session_close(session);
-  is_awaited = holder;
-  last = -1;
+  awaited = holder;
+  has_created = false;
   succeed(session, close);
-  is_awaited = -1;
-  bool has_connected = last >= 0;
+  awaited = -1;
   CHECK(al_op_code(op) == AL_CLOSED);
-  CHECK(!has_connected || !is_socket(last));
+  CHECK(open_socket(-1) < 0);
   al_op_drop(op);
   al_lock_drop(lock);
   al_mutex_drop(mutex);
   al_session_drop(session);
-  return has_connected;
+  return has_created;
 }
 
 int main(int argc, char **argv) {
