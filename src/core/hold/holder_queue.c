@@ -259,11 +259,13 @@ static void channel_closed(al_exclusive *own, const al_event *event) {
     own->on(own->on_op, event); /* it may release the claim, which is in order by now */
 }
 
-static bool is_retained(const al_exclusive *own) { return own->retained_until != AL_NEVER; }
+static bool is_retained(const al_exclusive *own) {
+  return own->retained_until != AL_NEVER && own->claim.state == AL_CLAIM_HELD;
+}
 
-/* AL_NEVER: it is retained no more. */
+/* AL_NEVER: it is taken again, or gone. Until then its session is told of what comes, as others wait for the end. */
 static void retain_until(al_exclusive *own, int64_t until) {
-  own->claim.session->retained += (until != AL_NEVER) - is_retained(own);
+  own->claim.session->retained += (until != AL_NEVER) - (own->retained_until != AL_NEVER);
   own->retained_until = until;
 }
 
@@ -334,7 +336,6 @@ static bool exclusive_confirm(al_claim *claim) {
  * that happens before others find the bolt open. */
 static void exclusive_release(al_claim *claim) {
   al_exclusive *own = (al_exclusive *)claim;
-  retain_until(own, AL_NEVER);
   if (is_bolted(own)) send_check(own);
   al_channel_delete(own->channel, claim->queue);
   if (is_bolted(own)) al_bolt_open(own->channel, claim->ticket);
@@ -355,8 +356,7 @@ static bool exclusive_retain(al_claim *claim, int64_t until) {
 
 static int64_t exclusive_sweep(al_claim *claim) {
   al_exclusive *own = (al_exclusive *)claim;
-  if (is_retained(own) && claim->state == AL_CLAIM_HELD && claim->session->now < own->retained_until)
-    return own->retained_until;
+  if (is_retained(own) && claim->session->now < own->retained_until) return own->retained_until;
   if (is_retained(own)) al_claim_release(claim);
   return al_undo_sweep(&own->undo);
 }
@@ -483,7 +483,7 @@ al_exclusive *al_exclusive_find(const al_session *session, const char *queue) {
 
 al_exclusive *al_exclusive_retained(const al_session *session, const char *queue) {
   al_exclusive *own = al_exclusive_find(session, queue);
-  return own && is_retained(own) && own->claim.state == AL_CLAIM_HELD ? own : NULL;
+  return own && is_retained(own) ? own : NULL;
 }
 
 void al_exclusive_take(al_exclusive *own) {

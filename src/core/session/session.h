@@ -49,8 +49,8 @@ struct al_session {
   uint64_t op_changes; /* how often so far an operation has ended, or begun to wait for others */
   al_claim *claims;    /* the claims that are not GONE, or are to be freed */
   al_counts counts;
-  _Atomic int retained;                /* claims that are kept for the next acquire (holder_queue.h) */
-  int nests;                           /* operations that begin now are parts of others */
+  _Atomic int retained; /* claims that are kept for the next acquire, or on their way out (holder_queue.h) */
+  int nests;            /* operations that begin now are parts of others */
   al_annex *annexes[AL_ANNEX_BUCKETS]; /* what the layers above keep in it; annex.h */
   uint64_t annex_uses;
   bool needs_cleanup;  /* some claims are GONE or UNDOING, or need proofs */
