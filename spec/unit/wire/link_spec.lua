@@ -8,7 +8,8 @@ local HEARTBEAT = { channel = 0, heartbeat = true }
 local CLOSE = { channel = 0, method = "connection.close", reply_code = 320,
   reply_text = "CONNECTION_FORCED - Closed via management plugin" }
 
--- Bytes become frames here, whole and byte by byte, and in transport/foreign_message_spec. Other specs send frames whole.
+-- Bytes become frames here, and in transport/foreign_message_spec, whole and byte by byte. Other specs send all frames
+-- whole.
 
 for _, way in ipairs(Peer.ways) do
   describe("a link, fed " .. way, function ()
