@@ -482,8 +482,9 @@ typedef struct al_lock_options {
   int max_attempts; /* races lost at the last step before a search counts as busy; at least 1 */
   al_probing probing;
   bool fenced; /* each lock has a fencing token; see al_lock_fence() */
-  /* Of a mutex: after a release the session keeps it for so long, in nanoseconds, unless somebody asks for it. Until
-   * then the session's next acquire of that name sends nothing. 0: not at all. A fenced mutex is never kept. */
+  /* Of a mutex: after a release the session keeps it, until so many nanoseconds after it has asked the broker for it,
+   * unless another client asks. Until then the session's next acquire of that name sends nothing. At most 16 mutexes are
+   * kept. 0: not at all. A fenced mutex is never kept. */
   int64_t retain;
 } al_lock_options;
 

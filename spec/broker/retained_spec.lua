@@ -16,7 +16,7 @@ local function start(name, seconds)
   local one = process.start()
   one:run([[
     local name, retain = ...
-    conn = assert(require("amqplocks").connect())
+    conn = assert(require("amqplocks").connect(nil, { heartbeat = 600 }))
     mutex = conn:mutex(name, { retain = retain })
     function enter() return assert(mutex:acquire{ timeout = 60 }):release() end
   ]], name, seconds)
@@ -56,6 +56,9 @@ describe("a retained mutex", function()
       keeper(name, 0.5):run(ends)
       gate.until_free("mutex", name)
     end
+    local name = gate.name()
+    start(name, 1):run "local lock = assert(mutex:acquire()) require('socket').sleep(0.3) lock:release()"
+    gate.until_free("mutex", name)
   end)
 
   it("is free for others when its session is closed, collected or killed", function()

@@ -54,7 +54,7 @@ static int64_t keep(al_keeper *keeper, struct pollfd links[AL_LINKS], int *count
   keeper->is_out = false;
   al_session_pump(session, now);
   *count = al_keeper_watch(session, links);
-  return al_session_wake(session);
+  return keeper->until = al_session_wake(session);
 }
 
 static void *keeper_main(void *argument) {

@@ -9,7 +9,7 @@
  * blocks all signals, never opens a connection, and does not use Lua.
  *
  * While the owner is inside this library, or was within the last 100 ms, the keeper does not watch the connection: each
- * answer meant for the owner would wake it. It does so while the session retains a lock, which others may ask for. */
+ * answer meant for the owner would wake it. While the session retains a lock it always watches: others may ask for it. */
 #ifndef AL_TRANSPORT_KEEPER_H
 #define AL_TRANSPORT_KEEPER_H
 
@@ -30,8 +30,9 @@ typedef struct al_keeper {
   /* Threads that want the turn and do not have it yet. A mutex is not fair: a keeper whose peer never pauses would take
    * it again and again. */
   _Atomic int claimants;
-  _Atomic bool
-      is_out; /* it does not watch the connection, and is to be poked when the session retains a lock */
+  /* While the session retains a lock it is poked if it does not watch the connection, or would watch it for too long. */
+  _Atomic bool is_out;
+  _Atomic int64_t until;
 } al_keeper;
 
 /* With the turn held: fills in what to poll for the session's links, and returns their number. */

@@ -75,7 +75,8 @@ static void give_turn(al_session *session) {
   if (has_forked(session)) return;
   struct al_transport *transport = session->transport;
   if (--transport->turns == 0 && transport->is_alarm_due) raise_alarm(transport);
-  if (session->retained && transport->keeper.is_out) al_keeper_poke(&transport->keeper);
+  al_keeper *keeper = &transport->keeper;
+  if (session->retained && (keeper->is_out || session->cleanup_due < keeper->until)) al_keeper_poke(keeper);
   pthread_mutex_unlock(&transport->turn);
 }
 
@@ -295,11 +296,8 @@ static void pump(al_session *session) {
 void al_native_touch(al_session *session) {
   if (al_session_forked(session)) return;
   AL_TURN(session);
-  int64_t now = al_system_now();
-  if (now - session->pumped_at < AL_READ_EVERY)
-    al_session_set_now(session, now);
-  else
-    pump(session);
+  bool is_fresh = session->now - session->pumped_at < AL_READ_EVERY;
+  if (!session->retained || !is_fresh) pump(session);
 }
 
 static int due_links(al_session *session, al_link *due[AL_LINKS]) {

@@ -62,6 +62,31 @@ describe("a mutex that is retained", function()
     scene.goes(peer, claim, BELL)
   end)
 
+  it("is released when its time is over although it was taken again and again", function()
+    for _ = 1, 3 do
+      peer:pass(19)
+      releases(takes())
+    end
+    peer:pass(3.1)
+    scene.goes(peer, claim, BELL)
+  end)
+
+  it("is one of sixteen at most: another one is released at its release", function()
+    for i = 2, 17 do
+      local name = "db" .. i
+      local op = peer:mutex(name, { retain = 60 }):acquire(0)
+      scene.looks(peer, name .. "-mutex", "free")
+      local other = scene.is_granted(peer, name .. "-mutex")
+      local lock = peer:result(op)
+      if i <= 16 then
+        releases(lock)
+      else
+        lock:release()
+        scene.deletes(peer, other)
+      end
+    end
+  end)
+
   it("that somebody waits for is released at the release", function()
     local lock = takes()
     scene.tell(peer, claim, "amqplocks.waiting")

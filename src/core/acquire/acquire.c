@@ -88,7 +88,7 @@ static al_exclusive *retained(const al_acquire *self) {
 
 static void take_retained(al_acquire *self, al_exclusive *own) {
   al_op *op = &self->op;
-  if (op->session->now - op->session->pumped_at >= AL_READ_EVERY) {
+  if (!self->has_read && op->session->now - op->session->pumped_at >= AL_READ_EVERY) {
     al_op_enter(op, reading);
     op->wake = 0; /* at the next pump */
     return;
@@ -104,7 +104,9 @@ static void take_retained(al_acquire *self, al_exclusive *own) {
 }
 
 static void reading(al_op *op) {
-  if (al_op_is_woken(op)) al_op_next(op, search);
+  if (!al_op_is_woken(op)) return;
+  ((al_acquire *)op)->has_read = true;
+  al_op_next(op, search);
 }
 
 /* ---- searching -------------------------------------------------------------------------------------------------- */

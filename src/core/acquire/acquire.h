@@ -111,6 +111,7 @@ struct al_acquire {
   al_exclusive *own;           /* the claim; NULL */
   int asked_again;             /* by a caller that does not wait: of a mutex that may be retained */
   bool was_retained;           /* it was retained, and held another lock before */
+  bool has_read;               /* the sockets, for this acquire */
   al_fence_token fence_token;
   int64_t fence; /* the lock's fencing token; 0: it has none, or none yet */
   al_squatter squatter;

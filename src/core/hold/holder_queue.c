@@ -44,7 +44,7 @@ static al_bolt_verdict judge(const al_exclusive *own, const al_event *event) {
 static void send_declare(al_exclusive *own) {
   al_session *session = own->claim.session;
   int64_t wall = (int64_t)(session->wall + (double)session->now / (double)AL_SECOND);
-  int64_t retain = (own->retain + AL_SECOND - 1) / AL_SECOND;
+  int64_t retain = own->retain / AL_SECOND + (own->retain % AL_SECOND > 0);
   al_declare_held(own->channel, own->claim.queue, own->claim.ticket, session->settings.name, wall, retain);
 }
 
@@ -342,10 +342,17 @@ static void exclusive_release(al_claim *claim) {
   al_claim_enter(claim, AL_CLAIM_RELEASING);
 }
 
-static bool exclusive_retain(al_claim *claim, int64_t until) {
+/* Each retained claim has a channel. */
+#define RETAINED_MOST 16
+
+/* The time is counted from the claim on: some who want it cannot tell (passive declares). */
+static bool exclusive_retain(al_claim *claim, int64_t nanoseconds) {
   al_exclusive *own = (al_exclusive *)claim;
   al_session *session = claim->session;
-  if (claim->is_revoked || own->awaited_at != AL_NEVER || session->closed) return false;
+  int64_t until = al_earlier(al_deadline_after(own->began_at, nanoseconds), AL_NEVER - 1);
+  bool is_wanted = claim->is_revoked || own->awaited_at != AL_NEVER;
+  if (is_wanted || session->closed || session->retained >= RETAINED_MOST || until <= session->now)
+    return false;
   retain_until(own, until);
   claim->was_let_go = true;
   claim->is_counted = false;
@@ -425,6 +432,7 @@ static al_exclusive *exclusive_new(al_session *session, const al_exclusive_plan 
   if (plan->door) snprintf(own->door, sizeof own->door, "%s", plan->door);
   plan_bolt(own, plan);
   own->retain = plan->retain;
+  own->began_at = session->now;
   own->awaited_at = own->retained_until = AL_NEVER;
   own->awaits = AL_REPLY_DECLARE | AL_REPLY_CONSUME | AL_REPLY_DELETE | AL_REPLY_CANCEL;
   if (plan->key) own->awaits |= AL_REPLY_BIND;

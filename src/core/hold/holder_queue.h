@@ -81,12 +81,12 @@ struct al_exclusive {
 
   al_undo undo; /* UNDOING */
 
-  int other_deletes;  /* deletes of other queues on our channel that are not answered yet */
-  int woken;          /* tokens that arrived */
-  int64_t awaited_at; /* when others last waited for it, as far as they told; AL_NEVER */
-  int64_t retain;     /* for so long it may be retained */
-  int64_t
-      retained_until; /* its lock was released, and it waits for the next acquire; AL_NEVER: it does not */
+  int other_deletes;        /* deletes of other queues on our channel that are not answered yet */
+  int woken;                /* tokens that arrived */
+  int64_t awaited_at;       /* when others last waited for it, as far as they told; AL_NEVER */
+  int64_t retain, began_at; /* so long after it was begun it may be retained */
+  /* Its lock was released, and it waits for the next acquire; AL_NEVER: it does not. */
+  int64_t retained_until;
 
   /* its holder's place; when the claim is GONE its token goes back, or it is rung; NULL */
   al_bell *bell;

@@ -60,7 +60,7 @@ void al_lock_unref(al_lock *lock) {
 static bool retain(al_lock *lock) {
   al_claim *claim = lock->claim;
   bool may = lock->retain > 0 && claim->state == AL_CLAIM_HELD && claim->kind->retain;
-  lock->is_past = may && claim->kind->retain(claim, al_deadline_after(lock->session->now, lock->retain));
+  lock->is_past = may && claim->kind->retain(claim, lock->retain);
   return lock->is_past;
 }
 
@@ -124,7 +124,7 @@ const char *al_lock_ticket(const al_lock *lock) {
 double al_lock_acquired_at(const al_lock *lock) {
   return lock->ticket[0] ? lock->acquired_at : lock->claim->acquired_at;
 }
-const char *al_lock_reason(const al_lock *lock) { return lock->claim->why; }
+const char *al_lock_reason(const al_lock *lock) { return lock->is_past ? "" : lock->claim->why; }
 
 /* By its owner, or together with all others when the session was closed. */
 static bool is_let_go(const al_lock *lock) { return lock->released || lock->claim->was_let_go; }
@@ -156,7 +156,7 @@ bool al_lock_was_lost(const al_lock *lock) {
   return !lock->is_past && lock->claim->state != AL_CLAIM_HELD && !lock->claim->was_let_go;
 }
 
-bool al_lock_revoked(const al_lock *lock) { return lock->claim->is_revoked; }
+bool al_lock_revoked(const al_lock *lock) { return !lock->is_past && lock->claim->is_revoked; }
 
 /* ---- operations on it ------------------------------------------------------------------------------------------- */
 

@@ -29,9 +29,9 @@ typedef enum al_claim_state {
 typedef struct al_claim_kind {
   const al_move *moves;        /* what al_claim_enter() allows */
   void (*release)(al_claim *); /* from CLAIMING or HELD */
-  /* HELD, and its lock is released: keeps it until `until`, for the next acquire of this session. False: it cannot, or
-   * others wait for it. NULL: claims of this kind are never kept. */
-  bool (*retain)(al_claim *, int64_t until);
+  /* HELD, and its lock is released: keeps it for the next acquire of this session, until so many nanoseconds after it
+   * was begun. False: it cannot, or others wait for it. NULL: claims of this kind are never kept. */
+  bool (*retain)(al_claim *, int64_t nanoseconds);
   /* HELD: asks the broker whether it is still held. A positive answer adds one to `confirmed`. Returns false if it
    * cannot ask. */
   bool (*confirm)(al_claim *);
