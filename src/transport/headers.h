@@ -9,8 +9,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Tables that are longer are discarded whole: ours never are. */
+/* Tables that are longer are discarded: ours never are. */
 #define AL_HEADERS_MOST 1024
+
+/* In place of a discarded table: the mark of a message that was published again. It may have had one. */
+#define AL_HEADERS_DISCARDED 9
+void al_headers_discard(uint8_t table[AL_HEADERS_DISCARDED]);
 
 /* `table`: an AMQP table without its length, `length` bytes. Moves what is kept to its beginning, and returns how many
  * bytes that are. What follows the first entry that is malformed, or of a type that AMQP 0-9-1 does not have, is not

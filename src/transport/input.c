@@ -91,8 +91,13 @@ static bool measure_header(al_input *input, uint32_t size) {
     cut(input, HEAD, 0, size); /* rabbitmq-c judges a malformed frame */
     return true;
   }
-  if (table <= AL_HEADERS_MOST && there(input) < (size_t)place + 4 + table) return false;
-  uint32_t kept = table <= AL_HEADERS_MOST ? (uint32_t)al_headers_keep(at + place + 4, table) : 0;
+  bool is_long = table > AL_HEADERS_MOST;
+  if (there(input) < (size_t)place + 4 + (is_long ? AL_HEADERS_DISCARDED : table)) return false;
+  uint32_t kept = AL_HEADERS_DISCARDED;
+  if (is_long)
+    al_headers_discard(at + place + 4);
+  else
+    kept = (uint32_t)al_headers_keep(at + place + 4, table);
   put(at + place, kept);
   cut(input, (size_t)place + 4 + kept, table - kept, size);
   return true;
