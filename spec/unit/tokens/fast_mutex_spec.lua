@@ -107,6 +107,7 @@ describe("a fast mutex", function ()
     for _, row in ipairs{
       { { message_id = "1.a" }, true }, { { message_id = "2.b" } }, { { message_id = "2.b" }, true },
       { { message_id = "2.b", headers = { ["x-shovelled"] = true } } },
+      { { message_id = "2.b", headers = { path = ("x"):rep(1100) } } },
     } do visits(row[1], row[2]) end
     visits{}
     begins "3.c" -- as the last token had no id

@@ -197,7 +197,7 @@ static int arguments(const al_consumer *consumer, amqp_table_entry_t *entries) {
   const al_permit *permit = consumer->owner;
   int count = 0;
   if (is_of(permit, AL_FROM_QUORUM)) entries[count++] = al_field_number("x-consumer-timeout", AL_TEN_YEARS);
-  /* Without it the broker may move the consumer to a new queue of the same name, and not tell that the old one is gone. */
+  /* Otherwise the broker may move the consumer to a new queue of that name, and not tell that the old one is gone. */
   if (is_of(permit, AL_FROM_FAST_MUTEX)) entries[count++] = al_field_yes("x-cancel-on-ha-failover");
   return count;
 }
