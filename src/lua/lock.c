@@ -147,7 +147,8 @@ static int lock_info(lua_State *L) {
 static lock_box *check_fresh(lua_State *L) {
   lock_box *box = check_box(L);
   if (box->transport == AL_LUA_NATIVE)
-    al_native_touch(box->lock->session); /* a loss that has arrived is handled before anything is sent */
+    al_native_touch(
+        box->lock->session); /* a loss that arrived a millisecond ago is handled before anything is sent */
   return box;
 }
 

@@ -9,7 +9,8 @@
  * blocks all signals, never opens a connection, and does not use Lua.
  *
  * While the owner is inside this library, or was within the last 100 ms, the keeper does not watch the connection: each
- * answer meant for the owner would wake it. While the session retains a lock it always watches: others may ask for it. */
+ * answer meant for the owner would wake it. While the session retains a lock the keeper always watches, as others may
+ * ask for the lock. */
 #ifndef AL_TRANSPORT_KEEPER_H
 #define AL_TRANSPORT_KEEPER_H
 
@@ -30,7 +31,8 @@ typedef struct al_keeper {
   /* Threads that want the turn and do not have it yet. A mutex is not fair: a keeper whose peer never pauses would take
    * it again and again. */
   _Atomic int claimants;
-  /* While the session retains a lock it is poked if it does not watch the connection, or would watch it for too long. */
+  /* While the session retains a lock the keeper is poked if it does not watch the connection (`is_out`), or would sleep
+   * for longer than the lock is retained (`until`). */
   _Atomic bool is_out;
   _Atomic int64_t until;
 } al_keeper;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * rabbitmq-c opens the socket, close-on-exec and non-blocking; it closes a socket of TLS. This file reads and writes, as
- * much as the socket gives or takes at once, because rabbitmq-c's own functions may not return. Its reading does not return
- * while the peer never pauses: it handles heartbeats itself, in a loop. Its writing waits without a limit while the
+ * rabbitmq-c opens the socket, close-on-exec and non-blocking; it closes a socket of TLS. This file reads and writes,
+ * as much as the socket gives or takes at once, because rabbitmq-c's own functions may not return. Its reading does not
+ * return while the peer never pauses: it handles heartbeats itself, in a loop. Its writing waits without a limit while the
  * peer does not read. The core sends the heartbeats; those of rabbitmq-c are off. */
 #include "transport/socket.h"
 

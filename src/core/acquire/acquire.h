@@ -20,8 +20,10 @@
  *
  * A caller that does not wait (`timeout` 0: try_acquire) claims at once what is free, unless it is fair. Where a waiter
  * would begin to wait it fails: with the code of the link if the prober was lost, with `contended` after max_attempts
- * lost races, otherwise with `busy` or `unavailable`. A waiter's count of lost races begins anew after each wait
+ * lost races, otherwise with `busy` or `unavailable`. (Of mutexes that may be retained it asks again first.) A waiter's count of lost races begins anew after each wait
  * (race.h).
+ *
+ * What the session retains (holder_queue.h) is taken in place of a search.
  *
  * A first search may find a free slot before the bell has answered. A token that lay ready then comes a moment later,
  * and the acquire claims the slot that it has found. It does not search once more.

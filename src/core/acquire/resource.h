@@ -16,7 +16,7 @@ typedef struct al_resource {
   int max_attempts;
   al_probing probing;
   char fence[AL_NAME_SIZE]; /* the queue of fencing tokens (fence_token.h); "": locks have none */
-  int64_t retain;           /* a lock is retained for so long (holder_queue.h); 0: not at all */
+  int64_t retain;           /* a lock is retained until so long after its claim (holder_queue.h); 0: never */
   bool has_no_bell;         /* there is no doorbell (bell.h), and none is to be asked for */
   int64_t squat_checked;    /* when we last checked for squatters (squatter.h) */
   al_memory *memory;        /* `own`, or one that the session keeps */

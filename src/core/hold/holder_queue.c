@@ -345,7 +345,7 @@ static void exclusive_release(al_claim *claim) {
 /* Each retained claim has a channel. */
 #define RETAINED_MOST 16
 
-/* The time is counted from the claim on: some who want it cannot tell (passive declares). */
+/* The time is counted from the claim on: a client that asks by passive declares cannot end a retention. */
 static bool exclusive_retain(al_claim *claim, int64_t nanoseconds) {
   al_exclusive *own = (al_exclusive *)claim;
   al_session *session = claim->session;

@@ -27,7 +27,7 @@
  * other types, and those without one, are probes and mean nothing.
  *
  * A claim whose lock was released may be retained: it stays HELD, for the next acquire of this session, until its time
- * is over or any message comes. Each message means that somebody wants it, as everybody who does asks for the queue
+ * is over or any message comes. Each message means that somebody wants it, as all clients that do ask for the queue
  * first.
  *
  * When the claim is GONE, whatever the way, its doorbell (bell.h) is told: only from then on does waking a waiter
@@ -105,7 +105,7 @@ typedef struct al_exclusive_plan {
   const char *key;    /* its binding key at amq.direct; NULL: it is not bound */
   const char *door;   /* another's exclusive queue, which must not exist once ours is bound; NULL */
   const char *wakes;  /* the queue that gets a token when the claim is gone; NULL */
-  int64_t retain;     /* nanoseconds for which it may be retained after a release; 0: it is not */
+  int64_t retain;     /* it may be retained until so many nanoseconds after it was begun; 0: it is not */
 } al_exclusive_plan;
 
 /* Begins a claim for `op`, which watches it from now on and is its first user. The holder must be open. The queue
@@ -121,7 +121,7 @@ void al_exclusive_ring(al_exclusive *own, al_bell *bell, bool was_quick, bool ma
 /* What this connection holds, or may hold, under this name; NULL if nothing. */
 al_exclusive *al_exclusive_find(const al_session *session, const char *queue);
 
-/* The claim on this queue if it is retained; NULL. al_exclusive_take() makes it its caller's, who is a user of it then. */
+/* The claim on this queue if it is retained; NULL. al_exclusive_take() takes it back: its caller is a user of it then. */
 al_exclusive *al_exclusive_retained(const al_session *session, const char *queue);
 void al_exclusive_take(al_exclusive *own);
 

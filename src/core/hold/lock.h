@@ -23,7 +23,7 @@ struct al_lock {
   bool released; /* the owner released it: from then on it answers nothing else */
 
   /* Of a mutex that may be retained (holder_queue.h). */
-  int64_t retain; /* for so long after the release; 0: not at all */
+  int64_t retain; /* until so long after its claim was begun; 0: not at all */
   bool is_past;   /* its claim is retained, or serves a later lock: it is nothing to this lock any more */
   char ticket[AL_TICKET_SIZE]; /* of a lock whose claim served another before; "": the claim's */
   double acquired_at;

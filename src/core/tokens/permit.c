@@ -38,8 +38,8 @@ static bool is_of_mutex(const al_permit *permit) {
   return is_of(permit, AL_FROM_FAST_MUTEX) || is_proved(permit);
 }
 
-/* The broker refused the declare or the consume. A fast mutex was declared before, by this claim or by an earlier one: it
- * is absent only if it was deleted since, and the next claim makes it anew. */
+/* The broker refused the declare or the consume. A fast mutex was declared before, by this claim or by an earlier one:
+ * it is absent only if it was deleted since, and the next claim makes it anew. */
 static void refused(al_permit *permit, const al_event *event) {
   al_code absent = is_of_mutex(permit) ? AL_LOST : AL_NOT_FOUND;
   al_claim_blame(&permit->claim, al_event_code(event, AL_SQUATTED, absent), event->text);
@@ -182,8 +182,8 @@ static void permit_told(al_consumer *consumer, al_consumer_news news, const al_e
   al_claim_notify(claim);
 }
 
-/* The declare makes the queue if there is none. If there is one of another shape, the broker closes the channel, and does
- * not read the consume. */
+/* The declare makes the queue if there is none. If there is one of another shape, the broker closes the channel, and
+ * does not read the consume. */
 static void prepare(const al_consumer *consumer) {
   const al_permit *permit = consumer->owner;
   if (is_proved(permit))

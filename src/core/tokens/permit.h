@@ -73,9 +73,9 @@ typedef struct al_permit {
 al_link *al_permit_link(al_session *session, al_source source);
 
 /* Begins a claim for `op`, which watches the claim from now on and is its first user. Its link must be open.
- * `known`: a token from a queue that was declared; "": there is none, and the queue is declared first. `new_until`: see al_proof. A quorum mutex has no priorities: a consumer of a higher
- * one would take the role from the holder. NULL: no channel or no memory, and the operation has
- * failed. */
+ * `known`: a token from a queue that was declared; "": there is none, and the queue is declared first. `new_until`: see
+ * al_proof. A quorum mutex has no priorities: a consumer of a higher one would take the role from the holder. NULL: no
+ * channel or no memory, and the operation has failed. */
 al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source source, const char *known,
                            int64_t new_until);
 

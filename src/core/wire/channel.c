@@ -28,7 +28,7 @@ static bool channels_grow(al_link *link, int number) {
   return true;
 }
 
-/* Uses the lowest free number, because rabbitmq-c keeps memory for every number it has seen. */
+/* Uses the lowest free number: the table of channels stays as long as the highest one that was used. */
 static al_channel *channel_free(al_link *link) {
   for (int number = 1; number <= link->channel_max; number++) {
     al_channel *channel = channel_at(link, number);
