@@ -104,7 +104,15 @@ describe("a retained mutex", function()
     local one = keeper(name)
     one:run "lost = 0 conn:events(function(event) if event.what == 'lost' then lost = lost + 1 end end)"
     broker.suite:delete_queue(gate.queue("mutex", name))
-    assert.equal(0, one:run "enter() return lost")
+    -- Until the news is read an acquire takes what is gone, as a holder has what is gone: each such lock may be lost.
+    assert.is_true(one:run [[
+      local first, before = conn:stats().retained
+      repeat
+        before = conn:stats().retained
+        enter()
+      until conn:stats().retained == before
+      return lost <= before - first
+    ]])
     assert.is_true(gate.held("mutex", name))
   end)
 
