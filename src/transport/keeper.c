@@ -13,7 +13,7 @@
 #include "transport/system.h"
 
 #define STAY_OUT (100 * AL_MILLISECOND) /* after the owner last called the library */
-#define ELSE_OUT AL_MILLISECOND         /* while the session retains a lock, if the owner wants the turn */
+#define GIVE_WAY AL_MILLISECOND         /* while the session retains a lock, if the owner wants the turn */
 
 void al_keeper_init(al_keeper *keeper, al_session *session) {
   *keeper = (al_keeper){.session = session, .poke = -1};
@@ -46,15 +46,14 @@ int al_keeper_watch(al_session *session, struct pollfd watched[AL_LINKS]) {
 static int64_t keep(al_keeper *keeper, struct pollfd links[AL_LINKS], int *count) {
   al_session *session = keeper->session;
   *count = 0;
-  keeper->is_out = true;
-  if (keeper->claimants > 0) return al_system_now() + (session->retained ? ELSE_OUT : STAY_OUT);
+  keeper->sleeps_until = AL_NEVER;
+  if (keeper->claimants > 0) return al_system_now() + (session->retained ? GIVE_WAY : STAY_OUT);
   AL_TURN(session);
   int64_t now = al_system_now(), from = keeper->owner_seen + STAY_OUT;
   if (now < from && !session->retained) return from;
-  keeper->is_out = false;
   al_session_pump(session, now);
   *count = al_keeper_watch(session, links);
-  return keeper->until = al_session_wake(session);
+  return keeper->sleeps_until = al_session_wake(session);
 }
 
 static void *keeper_main(void *argument) {

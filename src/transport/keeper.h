@@ -31,10 +31,9 @@ typedef struct al_keeper {
   /* Threads that want the turn and do not have it yet. A mutex is not fair: a keeper whose peer never pauses would take
    * it again and again. */
   _Atomic int claimants;
-  /* While the session retains a lock the keeper is poked if it does not watch the connection (`is_out`), or would sleep
-   * for longer than the lock is retained (`until`). */
-  _Atomic bool is_out;
-  _Atomic int64_t until;
+  /* Until when it sleeps, if nothing comes before; AL_NEVER: it does not watch the connection. While the session retains
+   * a lock the keeper is poked if that is longer than the lock is retained. */
+  _Atomic int64_t sleeps_until;
 } al_keeper;
 
 /* With the turn held: fills in what to poll for the session's links, and returns their number. */

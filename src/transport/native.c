@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The native transport: sessions whose links are sockets of rabbitmq-c. A link is connected when it is wanted, and the
+ * The native transport: sessions whose links are sockets (socket.h). A link is connected when it is wanted, and the
  * waiting thread pumps it: it reads, runs operations, and writes.
  *
  * The turn is the mutex of a session (session/turn.h). The owner, which is the thread that calls this library, and the
@@ -76,7 +76,7 @@ static void give_turn(al_session *session) {
   struct al_transport *transport = session->transport;
   if (--transport->turns == 0 && transport->is_alarm_due) raise_alarm(transport);
   al_keeper *keeper = &transport->keeper;
-  if (session->retained && (keeper->is_out || session->cleanup_due < keeper->until)) al_keeper_poke(keeper);
+  if (session->retained && session->cleanup_due < keeper->sleeps_until) al_keeper_poke(keeper);
   pthread_mutex_unlock(&transport->turn);
 }
 

@@ -18,7 +18,7 @@ static void searching(al_op *op);
 static void claiming(al_op *op);
 static void drawing_token(al_op *op);
 static void handing_over(al_op *op);
-static void skewing(al_op *op);
+static void pausing(al_op *op);
 static void joining(al_op *op);
 static void checking_squatters(al_op *op);
 static void waiting(al_op *op);
@@ -309,11 +309,11 @@ static void lost_race(al_acquire *self) {
     if (al_line_make(&self->line)) found_nothing(self);
     return;
   }
-  al_op_enter(&self->op, skewing);
+  al_op_enter(&self->op, pausing);
   self->op.wake = session->now + al_race_skew(&session->random);
 }
 
-static void skewing(al_op *op) {
+static void pausing(al_op *op) {
   if (al_op_is_woken(op)) search_anew(op);
 }
 
@@ -395,7 +395,7 @@ static void checking_squatters(al_op *op) {
 static bool ask_again(al_acquire *self) {
   bool may_be_retained = self->resource->retain > 0 && self->view.busy > 0 && self->view.mine == 0;
   if (waits(self) || !may_be_retained || self->asked_again == ASK_AGAIN_MOST) return false;
-  al_op_enter(&self->op, skewing);
+  al_op_enter(&self->op, pausing);
   self->op.wake = self->op.session->now + (2 * AL_MILLISECOND << self->asked_again++);
   return true;
 }

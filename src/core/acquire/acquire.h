@@ -7,7 +7,7 @@
  *
  *   search ──> searching ──┬─ free ──> claiming ──> (the kind's own steps) ──> drawing_token ─> handing_over ─> done
  *     ^  ^  ^              │               │ the race is lost, or what was claimed is gone
- *     │  │  └─ skewing <───│───────────────┘ at most max_attempts times; then as if nothing were free
+ *     │  │  └─ pausing <───│───────────────┘ at most max_attempts times; then as if nothing were free
  *     │  └──── joining <───┤ the bell's first answer is awaited, as nobody could ring before
  *     └─────── waiting <───┼─ free, but left to waiters that came before, for a moment
  *                 ^  ^     └─ nothing free ──> checking_squatters ──> done: busy, contended, deadlock, …
