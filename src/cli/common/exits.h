@@ -16,6 +16,7 @@ enum {
   CLI_EXIT_LOST = 76,     /* --lost-exit-code */
   CLI_EXIT_DENIED = 77,
   CLI_EXIT_CONFIG = 78,
+  CLI_EXIT_EXPIRED = 124, /* --at-most; that of timeout(1) */
   CLI_EXIT_CANNOT_RUN = 126,
   CLI_EXIT_NO_COMMAND = 127,
   CLI_EXIT_SIGNAL = 128 /* plus the signal */

@@ -14,6 +14,8 @@
 typedef struct cli_held {
   al_lock *locks[CLI_HELD_MOST]; /* in the order in which they were acquired */
   int count;
+  int64_t keep_until; /* --at-least, of al_system_now() */
+  int64_t expires_at; /* --at-most; AL_NEVER */
   const cli_broker *broker;
 } cli_held;
 

@@ -22,12 +22,15 @@ typedef struct hold {
   const cli_options *options;
   const cli_signals *signals;
   cli_news *news;
+  int64_t until;
+  bool has_command; /* it has ended; its standard output is not ours */
   bool reads_input, is_over, was_revoked;
   cli_outcome outcome;
 } hold;
 
-static bool print(const char *what, const char *text) {
+static bool print(const hold *self, const char *what, const char *text) {
   char line[AL_MESSAGE_SIZE + 128];
+  if (self->has_command) return true;
   snprintf(line, sizeof line, "%s%s%s", what, *text ? " " : "", text);
   cli_text_clean(line);
   return dprintf(STDOUT_FILENO, "%s\n", line) > 0;
@@ -76,7 +79,8 @@ static void mind_loss(hold *self) {
   if (!which || self->outcome.was_lost) return;
   const char *why = code == AL_SUSPECT ? "the broker has been silent for too long" : al_lock_reason(which);
   snprintf(text, sizeof text, "%s: %s", al_code_name(code), why);
-  print("lost", text); /* its reader may be gone by now, as in "revoked": the exit status tells it, too */
+  print(self, "lost",
+        text); /* its reader may be gone by now, as in "revoked": the exit status tells it, too */
   cli_news_lost(self->news, which, code, why);
   self->outcome.was_lost = true;
   if (self->options->on_lost == CLI_LOST_IGNORE) return;
@@ -88,20 +92,43 @@ static void mind_revocation(hold *self) {
   const al_lock *which = self->was_revoked ? NULL : cli_held_revoked(self->held);
   if (!which) return;
   self->was_revoked = true;
-  print("revoked", "");
+  print(self, "revoked", "");
   cli_news_revoked(self->news, which);
   if (self->options->revoke_signal) self->is_over = true;
+}
+
+static void mind_time(hold *self) {
+  if (self->is_over || al_system_now() < self->until) return;
+  self->is_over = true;
+  if (self->has_command) return;
+  print(self, "expired", "");
+  cli_news_expired(self->news, cli_held_first(self->held));
+  self->outcome.status = CLI_EXIT_EXPIRED;
 }
 
 static void wait_a_while(hold *self) {
   struct pollfd all[] = {{.fd = self->signals->fd, .events = POLLIN},
                          {.fd = al_native_pollfd(self->session), .events = POLLIN},
                          {.fd = self->reads_input ? STDIN_FILENO : -1, .events = POLLIN}};
-  int64_t timeout = al_native_timeout(self->session);
+  int64_t timeout = al_native_timeout(self->session), left = self->until - al_system_now();
   if (timeout > AL_SECOND) timeout = AL_SECOND;
-  poll(all, 3, (int)(timeout / AL_MILLISECOND));
+  if (timeout > left) timeout = left > 0 ? left : 0;
+  poll(all, 3, (int)((timeout + AL_MILLISECOND - 1) / AL_MILLISECOND));
   al_native_touch(self->session);
   if (all[2].revents) read_input(self);
+}
+
+static void hold_on(hold *self) {
+  while (!self->is_over) {
+    wait_a_while(self);
+    take_signals(self);
+    al_session_alerts(self->session);
+    mind_loss(self);
+    mind_revocation(self);
+    mind_time(self);
+    cli_news_connections(self->news, self->session);
+    cli_report_notes(self->session);
+  }
 }
 
 cli_outcome cli_hold(al_session *session, const cli_held *held, const cli_options *options,
@@ -111,24 +138,34 @@ cli_outcome cli_hold(al_session *session, const cli_held *held, const cli_option
                .options = options,
                .signals = signals,
                .news = news,
+               .until = held->expires_at,
                .reads_input = has_input(options)};
   if (input_has_ended(options)) { /* while it waited */
     cli_error("option --hold: %s", ENDED);
     return (cli_outcome){.status = CLI_EXIT_USAGE};
   }
-  if (!print("held", al_lock_ticket(cli_held_first(held)))) {
+  if (!print(&self, "held", al_lock_ticket(cli_held_first(held)))) {
     cli_error("cannot write the output: %s", strerror(errno));
     return (cli_outcome){.status = CLI_EXIT_SOFTWARE};
   }
   cli_news_started(news, 0);
-  while (!self.is_over) {
-    wait_a_while(&self);
-    take_signals(&self);
-    al_session_alerts(session);
-    mind_loss(&self);
-    mind_revocation(&self);
-    cli_news_connections(news, session);
-    cli_report_notes(session);
-  }
+  hold_on(&self);
   return self.outcome;
+}
+
+/* An administrator who has asked for the lock, and been heard, gets it at once. */
+void cli_hold_longer(al_session *session, const cli_held *held, const cli_options *options,
+                     const cli_signals *signals, cli_news *news, cli_outcome *outcome) {
+  hold self = {.session = session,
+               .held = held,
+               .options = options,
+               .signals = signals,
+               .news = news,
+               .until = held->keep_until,
+               .has_command = true,
+               .was_revoked = cli_held_revoked(held) != NULL};
+  self.is_over = self.was_revoked && options->revoke_signal;
+  if (al_system_now() < self.until && !self.is_over) cli_news_keeping(news, self.until);
+  hold_on(&self);
+  if (self.outcome.was_lost && options->on_lost != CLI_LOST_IGNORE) *outcome = self.outcome;
 }

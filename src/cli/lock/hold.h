@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * --hold: no command. Holds the lock until a signal comes, or the lock is lost, or the input ends. An input that cannot
- * tell when it ends, such as the /dev/null of a background job, is not looked at. */
+ * Holding the lock without a command: with --hold, until a signal comes, or the lock is lost, or the input ends; with
+ * --at-least, after the command. An input that cannot tell when it ends, such as the /dev/null of a background job, is
+ * not looked at. */
 #ifndef CLI_LOCK_HOLD_H
 #define CLI_LOCK_HOLD_H
 
@@ -18,5 +19,10 @@ void cli_hold_check_input(const cli_options *options);
  * --notify the input is not looked at. A signal that ends it is the outcome's. */
 cli_outcome cli_hold(al_session *session, const cli_held *held, const cli_options *options,
                      const cli_signals *signals, cli_news *news);
+
+/* --at-least: holds the lock until its time is over, or a signal comes. Changes the outcome of the command if the lock is
+ * lost meanwhile. */
+void cli_hold_longer(al_session *session, const cli_held *held, const cli_options *options,
+                     const cli_signals *signals, cli_news *news, cli_outcome *outcome);
 
 #endif

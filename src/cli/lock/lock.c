@@ -192,6 +192,8 @@ bool cli_lock_acquire(al_session *session, const cli_options *options, cli_news 
   cli_news_asked(news);
   for (int i = 0; i < options->wishes_count && has_all; i++)
     has_all = acquire_one(session, options, &options->wishes[i], news, deadline, held, result);
+  held->keep_until = al_system_now() + options->at_least;
+  held->expires_at = options->at_most ? al_system_now() + options->at_most : AL_NEVER;
   if (has_all && are_held(session, held, result)) return true;
   cli_held_drop(held); /* the caller closes the session, and waits for that */
   return false;

@@ -47,7 +47,10 @@ static cli_outcome hold_or_run(al_session *session, const cli_held *held, const 
   int signal = pending_signal(signals);
   if (signal) return (cli_outcome){.signal = signal};
   if (options->hold) return cli_hold(session, held, options, signals, news);
-  return cli_run(session, held, options, signals, news);
+  cli_outcome outcome = cli_run(session, held, options, signals, news);
+  if (outcome.has_run && !outcome.was_lost && !outcome.gave_up)
+    cli_hold_longer(session, held, options, signals, news, &outcome);
+  return outcome;
 }
 
 /* As in an election: the lock is acquired again when it was lost, unless somebody has asked the program to end. */

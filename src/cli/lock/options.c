@@ -153,6 +153,8 @@ static const cli_option rows[] = {
   {"random", .help = "take a random one of the first 16 free slots", FLAG(random)},
 
   {"hold", .help = "run no command: hold it until the input ends", FLAG(hold), .group = "While it is held"},
+  {"at-least", 0, "S", "hold it for S seconds, also if COMMAND ends sooner", cli_take_seconds, AT(at_least)},
+  {"at-most", 0, "S", "end COMMAND when it was held for S seconds; exit status 124", cli_take_seconds, AT(at_most)},
   {"on-lost", 0, "ACTION", "what COMMAND gets when it is lost: term, kill, ignore (term)", .take = take_on_lost},
   {"restart", .help = "when it was lost, acquire it again, and run COMMAND again", .take = take_restart},
   {"grace", 0, "S", "seconds from TERM to KILL (10, or one heartbeat if that is less)", cli_take_seconds, AT(grace)},
@@ -198,7 +200,8 @@ static void take_help(void *options, const cli_option *option, char *value) {
         "Exit status: that of COMMAND, 128 plus the signal that ended it, or\n"
         "  64 usage, URL or name   66 no such semaphore      69 no broker, or it cannot\n"
         "  70 protocol, system     75 not had in time (-E)   76 lost (--lost-exit-code)\n"
-        "  77 not allowed          78 TLS, foreign queue     126, 127 COMMAND cannot be run, is not there\n",
+        "  77 not allowed          78 TLS, foreign queue     124 ended by --at-most\n"
+        "  126, 127 COMMAND cannot be run, is not there\n",
         stdout);
   cli_finish(0);
 }
@@ -251,7 +254,7 @@ static void check_grace(cli_options *options) {
             ? "option --grace: more than %d s needs --no-guard"
             : "option --grace: more than one heartbeat (%d s) needs a longer --heartbeat, or --no-guard",
         (int)(most / AL_SECOND));
-  if (options->on_lost == CLI_LOST_KILL) options->grace = 0;
+  options->lost_grace = options->on_lost == CLI_LOST_KILL ? 0 : options->grace;
 }
 
 static void check_restart(const cli_options *options) {
@@ -259,6 +262,13 @@ static void check_restart(const cli_options *options) {
   if (options->hold) cli_usage_error("option --restart is for a COMMAND, and not for --hold");
   if (options->on_lost == CLI_LOST_IGNORE)
     cli_usage_error("options --restart and --on-lost ignore contradict each other: give one of them");
+}
+
+static void check_times(const cli_options *options) {
+  if (options->at_least > 0 && options->hold)
+    cli_usage_error("option --at-least is for a COMMAND, and not for --hold");
+  if (options->at_least > 0 && options->restarts)
+    cli_usage_error("options --at-least and --restart contradict each other: give one of them");
 }
 
 /* ---- operands --------------------------------------------------------------------------------------------------- */
@@ -334,6 +344,7 @@ void cli_options_read(cli_options *options, int argc, char **argv) {
   check_kind(options);
   check_descriptor(options);
   check_restart(options);
+  check_times(options);
   cli_broker_settle(&options->broker, options->command ? options->command[0] : "amqp-lock");
   check_grace(options);
 }

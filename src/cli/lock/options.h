@@ -35,8 +35,10 @@ typedef struct cli_options {
   bool hold, has_guard, foreground, notify;
   bool restarts; /* acquires the lock again when it was lost, and runs the command again */
   cli_on_lost on_lost;
-  int64_t heartbeat; /* nanoseconds */
-  int64_t grace;     /* nanoseconds from TERM to KILL */
+  int64_t heartbeat;         /* nanoseconds */
+  int64_t grace;             /* nanoseconds from TERM to KILL */
+  int64_t lost_grace;        /* the same when the lock is lost; --on-lost kill: 0 */
+  int64_t at_least, at_most; /* nanoseconds from the acquire on for which it is held; 0: not given */
   int lost_status;
   int revoke_signal; /* 0: none */
   char **command;    /* ends with NULL */

@@ -5,7 +5,8 @@
  * and for the next time at which something is due, and nothing in it waits for the broker.
  *
  *   running    until the command has ended
- *   ending     the lock is lost, or about to be: TERM, KILL, until nothing of the family is left (ending.h) */
+ *   ending     the lock is lost, or about to be, or the command's time is over: TERM, KILL, until nothing of the family is
+ *              left (ending.h) */
 #include "cli/lock/run.h"
 
 #include <errno.h>
@@ -38,16 +39,18 @@ typedef struct run {
   int64_t certain_until; /* as it was last known, also when the lock is lost */
   bool has_ended;        /* the command; `status` is that of waitid() */
   int status;
-  bool is_ending, was_lost, is_over, was_revoked, gave_up;
+  bool is_ending, was_lost, has_expired, is_over, was_revoked, gave_up;
   bool wants_terminal; /* the command is stopped, because it was in the background */
 } run;
 
-/* ---- the loss of the lock --------------------------------------------------------------------------------------- */
+static int64_t earlier(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* ---- the loss of the lock, the end of its time ----------------------------------------------------------------- */
 
 /* With a guard the command must have ended before the certainty ends, so the broker's silence counts as a loss a grace
  * earlier; also when somebody has killed the guard. */
 static int64_t doubt_at(const run *self) {
-  return self->certain_until - self->options->grace - CLI_GUARD_SPARE;
+  return self->certain_until - self->options->lost_grace - CLI_GUARD_SPARE;
 }
 
 /* Returns AL_OK, or what has become of a lock, of which one, and why. */
@@ -58,7 +61,7 @@ static al_code look_at_locks(const run *self, int64_t now, const al_lock **which
   *why = al_lock_reason(*which);
   if (code == AL_OK || code == AL_SUSPECT) {
     *why = "the broker has been silent for too long";
-    if (cli_guard_has_acted(&self->guard)) {
+    if (cli_guard_has_acted(&self->guard) && !self->has_expired) {
       *why = "this process did not run for too long, and its guard ends the command";
       return AL_SUSPECT;
     }
@@ -83,13 +86,15 @@ static void tell_loss(run *self, int64_t now, const al_lock *which, al_code code
   cli_news_lost(self->news, which, code, text);
 }
 
-static void begin_ending(run *self, int64_t now) {
-  int64_t grace = self->options->grace;
+/* A loss may shorten an ending that has begun. */
+static void begin_ending(run *self, int64_t now, int64_t grace) {
   int64_t latest = self->certain_until + (self->options->has_guard ? -CLI_GUARD_SPARE : grace);
   int64_t kill_at = cli_ending_kill_at(now, grace, latest);
+  bool has_begun = self->is_ending || cli_guard_has_acted(&self->guard);
+  if (self->is_ending) kill_at = earlier(kill_at, self->ending.kill_at);
   cli_guard_tell_ending(&self->guard, kill_at);
   self->is_ending = true;
-  if (cli_guard_has_acted(&self->guard))
+  if (has_begun)
     cli_ending_take_over(&self->ending, now, kill_at);
   else
     cli_ending_begin(&self->ending, &self->family, now, kill_at);
@@ -111,8 +116,15 @@ static void mind_locks(run *self, int64_t now) {
   al_code code = look_at_locks(self, now, &which, &why);
   if (code == AL_OK) return;
   bool goes_on = self->options->on_lost == CLI_LOST_IGNORE;
-  if (!goes_on) begin_ending(self, now);
+  if (!goes_on) begin_ending(self, now, self->options->lost_grace);
   tell_loss(self, now, which, code, why);
+}
+
+static void mind_time(run *self, int64_t now) {
+  if (self->is_ending || self->has_ended || now < self->held->expires_at) return;
+  self->has_expired = true;
+  begin_ending(self, now, self->options->grace);
+  cli_news_expired(self->news, cli_held_first(self->held));
 }
 
 /* One that ends goes to the whole family. Others are messages to the command, and end processes that do not expect
@@ -197,14 +209,12 @@ static void take_signals(run *self) {
 
 /* ---- the loop --------------------------------------------------------------------------------------------------- */
 
-static int64_t earlier(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* The guard must hear of the certainty long before it ends. */
 static int64_t wake_at(const run *self, int64_t now) {
   int64_t wake = now + earlier(LOOK_AROUND, self->options->heartbeat / WAITS_EACH_BEAT);
   int64_t timeout = al_native_timeout(self->session);
   if (self->options->has_guard && !self->was_lost) wake = earlier(wake, doubt_at(self));
-  if (self->is_ending) wake = earlier(wake, self->ending.look_at);
+  wake = earlier(wake, self->is_ending ? self->ending.look_at : self->held->expires_at);
   if (timeout != AL_NEVER) wake = earlier(wake, now + timeout);
   return wake;
 }
@@ -224,6 +234,7 @@ static void step(run *self) {
   take_signals(self);
   mind_terminal(self);
   mind_locks(self, al_system_now());
+  mind_time(self, al_system_now());
   mind_revocation(self);
   cli_news_connections(self->news, self->session);
   cli_report_notes(self->session);
@@ -241,9 +252,13 @@ static cli_outcome cannot(int status, const char *what, int reason) {
 }
 
 static cli_outcome outcome(const run *self) {
-  cli_outcome how = {.was_lost = self->was_lost, .gave_up = self->gave_up};
+  cli_outcome how = {.was_lost = self->was_lost, .gave_up = self->gave_up, .has_run = true};
   if (self->was_lost && self->options->on_lost != CLI_LOST_IGNORE) {
     how.status = self->options->lost_status;
+    return how;
+  }
+  if (self->has_expired) {
+    how.status = CLI_EXIT_EXPIRED;
     return how;
   }
   if (WIFEXITED(self->status)) {
@@ -274,7 +289,7 @@ static bool ascertain(run *self) {
 static bool begin_guard(run *self) {
   if (!self->options->has_guard) return true;
   return cli_guard_begin(&self->guard, self->session, self->certain_until, &self->command, &self->family,
-                         self->options->grace);
+                         self->options->lost_grace);
 }
 
 static bool execute(run *self, cli_outcome *how) {

@@ -15,6 +15,7 @@ typedef struct cli_outcome {
   int signal;    /* the program dies of this signal; 0: it exits */
   bool was_lost; /* the lock was lost, and that was told */
   bool gave_up;  /* somebody has asked the program to end, by a signal */
+  bool has_run;  /* a command has run, and has ended */
 } cli_outcome;
 
 /* Runs the command until it has ended; if the lock is lost, until nothing of its family is left. */

@@ -1,0 +1,139 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- amqp-lock --at-least and --at-most: how long the lock is held, whatever its command does.
+local broker = require "spec.support.broker"
+local command = require "spec.support.command"
+local gate = require "spec.support.gate"
+local process = require "spec.support.process"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local operated_it = broker.operated_it(it, pending)
+local SECONDS = 60
+
+stage.tidy(command.clear)
+
+local function uptime() return tonumber(process.contents "/proc/uptime":match "^[%d.]+") end
+
+-- Starts one; waits until its command and what that has started, which print "job PID", have so many processes.
+local function start(count, ...)
+  local one, jobs = command.start({ fd = 7 }, "--status-fd=7", ...), {}
+  until_true(function()
+    jobs = {}
+    for pid in one:output():gmatch "job (%d+)\n" do table.insert(jobs, command.process(pid)) end
+    return #jobs == count, one:output()
+  end, SECONDS)
+  return one, jobs
+end
+
+local function await_event(one, event)
+  until_true(function() return one:told():find('{"event":"' .. event .. '"', 1, true), one:told() end, SECONDS)
+end
+
+-- Starts one whose command has ended, and which keeps the lock.
+local function keeper(...)
+  local one = command.start({ fd = 7 }, "--status-fd=7", "--at-least=3600", ...)
+  await_event(one, "ended")
+  return one
+end
+
+describe("amqp-lock --at-least", function()
+  it("keeps the lock when its command has ended, for the time, and ends as its command did", function()
+    local name = gate.name()
+    local begun = uptime()
+    local one = command.start({ fd = 7 }, "--status-fd=7", "--at-least=1.5", name, "sh", "-c", "exit 7")
+    await_event(one, "ended")
+    command.ends({}, 75, "-n", name, "true")
+    assert.same({ "exit", 7 }, { one:wait() })
+    assert.is_true(uptime() - begun >= 1.5)
+    assert.is_false(gate.held("mutex", name))
+    assert.matches('{"event":"released",[^\n]*"held":1%.[^\n]+\n$', one:told())
+  end)
+
+  it("gives it back when the program itself is asked to end, or killed, or the command cannot be run", function()
+    local name = gate.name()
+    local one = keeper(name, "sh", "-c", "exit 7")
+    assert.is_true(gate.held("mutex", name))
+    one:signal "TERM"
+    assert.same({ "exit", 7 }, { one:wait() })
+    keeper(name, "true"):signal "KILL"
+    gate.until_free("mutex", name)
+    local two = start(1, "--at-least=3600", name, "sh", "-c", "echo job $$; exec sleep 600")
+    two:signal "TERM"
+    assert.same({ "exit", 143 }, { two:wait() })
+    command.ends({}, 127, "--at-least=3600", name, "/no/such/command")
+  end)
+
+  operated_it("leaves alone what its command has left behind, and says that the lock was lost", function()
+    local name = gate.name()
+    local one, jobs = start(1, "--at-least=3600", name, "-c", "sleep 600 >/dev/null 2>&1 & echo job $!")
+    await_event(one, "ended")
+    broker.suite:delete_queue(gate.queue("mutex", name))
+    assert.same({ "exit", 76 }, { one:wait() })
+    assert.is_true(jobs[1]:alive())
+    assert.matches("amqp%-lock: lost: mutex", one:output())
+    jobs[1]:signal "KILL"
+  end)
+
+  it("gives it to an administrator who asks, with --on-revoke, before or after its command has ended", function()
+    local admin = stage.connect()
+    for _, job in ipairs { "true", "read line; exit 0" } do
+      local name = gate.name()
+      local one = command.start({ fd = 7, input = true }, "--status-fd=7", "--at-least=3600", "--on-revoke=USR1", name,
+        "sh", "-c", "trap 'exit 0' USR1; echo in; " .. job)
+      one:await "in\n"
+      if job == "true" then await_event(one, "ended") end
+      until_true(function() return admin:mutex(name):revoke() end, SECONDS)
+      assert.same({ "exit", 0 }, { one:wait() })
+    end
+  end)
+end)
+
+describe("amqp-lock --at-most", function()
+  local DEAF = "trap '' TERM; echo job $$; (setsid sh -c 'trap \"\" TERM; echo job $$; while :; do sleep 1; done' &); "
+    .. "while :; do sleep 1; done"
+
+  it("ends its command and all its processes, and then gives the lock back; the status is 124", function()
+    local name = gate.name()
+    local begun = uptime()
+    local one, jobs = start(2, "--at-most=1", "--grace=0.5", name, "-c", DEAF)
+    gate.until_free("mutex", name)
+    for _, job in ipairs(jobs) do assert.is_false(job:runs()) end
+    assert.is_true(uptime() - begun >= 1.5)
+    assert.same({ "exit", 124 }, { one:wait() })
+    assert.matches("amqp%-lock: expired: \"[^\n]+\" was held for 1 s %(%-%-at%-most%); the command is asked to end\n",
+      one:output())
+    assert.matches('\n{"event":"expired","name":"[^\n]+\n{"event":"ended","signal":9,[^\n]+\n{"event":"released"',
+      one:told())
+  end)
+
+  it("leaves alone a command that ends in time, and sends KILL at once where the grace is 0", function()
+    local name = gate.name()
+    command.ends({}, 7, "--at-most=3600", name, "sh", "-c", "exit 7")
+    command.ends({}, 124, "--at-most=0.1", "--grace=0", "--on-lost=ignore", name, "-c", DEAF)
+  end)
+
+  it("has its command ended by the guard, if the program is killed in between", function()
+    local name = gate.name()
+    local one, jobs = start(2, "--at-most=0.1", "--grace=4", "--heartbeat=4", name, "-c", DEAF)
+    await_event(one, "expired")
+    one:signal "KILL"
+    gate.until_free("mutex", name)
+    for _, job in ipairs(jobs) do assert.is_false(job:runs()) end
+  end)
+
+  it("ends --hold", function()
+    local name = gate.name()
+    assert.matches("^held %x+\nexpired\n", command.ends({}, 124, "--hold", "--at-most=0.1", name))
+    assert.is_false(gate.held("mutex", name))
+  end)
+end)
+
+it("amqp-lock says which options do not fit --at-least", function()
+  for _, other in ipairs { "--hold", "--restart" } do
+    assert.matches("%-%-at%-least", command.ends({}, 64, "--at-least=1", other, "name", other == "--restart" and "true"
+      or nil))
+  end
+end)
+
