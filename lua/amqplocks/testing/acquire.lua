@@ -27,6 +27,7 @@ end
 local function got(op, result)
   for _, state in ipairs(op.count and result or { result }) do
     state.is_counted = true
+    state:expire_in(op.at_most)
     op.session:count "acquired"
   end
   if not op.count then return op:finish(held.box(result)) end
@@ -91,13 +92,14 @@ end
 -- ---- beginning ------------------------------------------------------------------------------------------------------
 
 --- Begins to acquire. `resource` has claim(op), size() if it has slots or permits, and ended(op) or nil. `claims`: what
--- its claim(op) reads in the operation. The other arguments are those of the core's methods.
-return function(session, resource, claims, timeout, priority, is_patient, count)
+-- its claim(op) reads in the operation. `how`: the options of acquire.
+return function(session, resource, claims, how)
+  local timeout, count = how.timeout, how.count
   local entry = { what = "acquire", kind = resource.kind, name = resource.name, words = resource:words() }
   entry.count = count
   local op = operation.new(session, entry, step)
-  op.is_single, op.is_patient, op.count = timeout == 0, is_patient and timeout ~= 0, count
-  op.priority = priority or 0
+  op.is_single, op.is_patient, op.count = timeout == 0, how.patient and timeout ~= 0, count
+  op.priority, op.at_most = how.priority or 0, how.at_most
   op.deadline = timeout and timeout > 0 and session.broker.timeline.now + timeout or nil
   op.is_acquire, op.most, op.is_fenced, op.queue_type = true, claims.most, claims.is_fenced, claims.queue_type
   if count then

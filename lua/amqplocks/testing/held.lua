@@ -42,6 +42,14 @@ function held:release()
   if self.status == "held" then finish(self, "released") end
 end
 
+--- It is lost so many seconds after now, unless it has ended; nil: it is not.
+function held:expire_in(seconds)
+  if not seconds then return end
+  self.broker.timeline:plan(seconds, function()
+    self:lose "expired: it was held for as long as its acquire allows (at_most)"
+  end)
+end
+
 --- Takes it from its holder.
 function held:lose(why)
   if self.status ~= "held" then return end

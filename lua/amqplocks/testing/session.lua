@@ -125,7 +125,7 @@ function session:resource(kind, name, opts)
   for what, resource in pairs(kinds[kind](self.broker, name)) do
     local claims = { resource = resource, most = opts.most, is_fenced = opts.fenced, queue_type = opts.queue_type }
     object[what] = function(_, how)
-      return acquire(self, resource, claims, how.timeout, how.priority, how.patient, how.count)
+      return acquire(self, resource, claims, how)
     end
   end
   return object

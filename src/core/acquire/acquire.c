@@ -48,6 +48,7 @@ static al_op *begin(al_resource *resource, const al_acquire_kind *kind, size_t s
   if (options) self->options = *options;
   resource->refs++;
   self->op.is_acquire = true;
+  self->op.at_most = self->options.at_most;
   self->kind = kind;
   self->resource = resource;
   self->reconnects = AL_BACKOFF_SLOT;

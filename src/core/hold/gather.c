@@ -281,6 +281,7 @@ static al_op *begin(al_session *session, const char *name, const al_gather_kind 
   self->until = options->timeout > 0 ? al_deadline_after(session->now, options->timeout) : AL_NEVER;
   snprintf(self->name, sizeof self->name, "%s", name);
   op->is_acquire = true;
+  op->at_most = options->at_most;
   op->watches_claims = true;
   op->stop = gather_stop;
   op->free = gather_free;

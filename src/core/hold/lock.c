@@ -37,6 +37,7 @@ void al_lock_exchange(al_lock *lock, al_claim *claim, al_lock_kind kind) {
   al_claim_leave(lock->former);
   lock->former = lock->claim;
   claim->is_counted = lock->former->is_counted;
+  claim->expires_at = lock->former->expires_at;
   al_claim_use(claim);
   lock->claim = claim;
   lock->kind = kind;
@@ -89,18 +90,27 @@ void al_lock_undo(al_lock *lock, al_op *op) {
   al_lock_drop(lock);
 }
 
-static void count(al_lock *lock) {
+static void begin_time(al_claim *claim, int64_t most) {
+  al_session *session = claim->session;
+  claim->expires_at = most > 0 ? al_deadline_after(session->now, most) : AL_NEVER;
+  if (most == 0) return;
+  session->needs_cleanup = true;
+  session->cleanup_due = al_earlier(session->cleanup_due, claim->expires_at);
+}
+
+static void count(const al_op *op, al_lock *lock) {
   if (!lock) return;
   al_claim *claim = lock->claim;
   claim->is_counted = true;
   claim->session->counts.acquired++;
   if (claim->is_revoked) claim->session->counts.revoked++; /* while it was claimed */
+  begin_time(claim, op->at_most);
 }
 
 void al_locks_count(al_op *op) {
   if (op->is_inner) return;
-  count(op->lock);
-  for (size_t i = 0; i < op->locks_count; i++) count(op->locks[i]);
+  count(op, op->lock);
+  for (size_t i = 0; i < op->locks_count; i++) count(op, op->locks[i]);
 }
 
 void al_locks_drop(al_op *op) {
@@ -132,6 +142,8 @@ static bool is_let_go(const al_lock *lock) { return lock->released || lock->clai
 /* Takes the turn: otherwise a loss that the keeper is just recording would be called a doubt. */
 static al_code why_not(const al_lock *lock) {
   AL_TURN(lock->session);
+  if (!lock->released) al_claim_expire(lock->claim);
+  al_session_flush(lock->session);
   if (!lock->released && lock->claim->state == AL_CLAIM_HELD) return AL_SUSPECT;
   return is_let_go(lock) ? AL_NOT_HELD : AL_LOST;
 }

@@ -149,6 +149,7 @@ al_op *al_retry_begin(al_session *session, const char *name, const al_acquire_op
   self->until = self->options.timeout > 0 ? al_deadline_after(session->now, self->options.timeout) : AL_NEVER;
   snprintf(self->name, sizeof self->name, "%s", name);
   self->op.is_acquire = true;
+  self->op.at_most = self->options.at_most;
   self->op.stop = retry_stop;
   self->op.free = retry_free;
   self->op.standing = describe;

@@ -16,7 +16,7 @@ void al_claim_init(al_claim *claim, const al_claim_kind *kind, al_session *sessi
   claim->session = session;
   claim->link = link;
   claim->users = 1;
-  claim->certain_until = AL_NEVER;
+  claim->certain_until = claim->expires_at = AL_NEVER;
   snprintf(claim->queue, sizeof claim->queue, "%s", queue);
   al_session_ticket(session, claim->ticket);
 }
@@ -105,6 +105,15 @@ void al_claim_release(al_claim *claim) {
   claim->kind->release(claim);
 }
 
+int64_t al_claim_expire(al_claim *claim) {
+  if (claim->state != AL_CLAIM_HELD || claim->was_let_go) return AL_NEVER;
+  if (claim->session->now < claim->expires_at) return claim->expires_at;
+  al_claim_lose(claim, "expired: it was held for as long as its acquire allows (at_most)");
+  claim->kind->release(claim);
+  al_claim_notify(claim);
+  return AL_NEVER;
+}
+
 void al_claim_undo(al_claim *claim, al_op *op) {
   if (claim->state == AL_CLAIM_GONE || claim->is_denied) return;
   if (claim->owed_by == 0)
@@ -120,8 +129,8 @@ int al_claim_confirm(al_claim *claim) {
 }
 
 int64_t al_claim_certain_until(const al_claim *claim) {
-  int64_t by_link = al_link_certain_until(claim->link), by_proof = claim->certain_until;
-  return by_link < by_proof ? by_link : by_proof;
+  int64_t until = al_earlier(al_link_certain_until(claim->link), claim->certain_until);
+  return al_earlier(until, claim->expires_at);
 }
 
 void al_claim_use(al_claim *claim) { claim->users++; }
@@ -182,9 +191,11 @@ void al_claims_sweep(al_session *session) {
   if (!session->needs_cleanup) return;
   session->needs_cleanup = false;
   session->cleanup_due = AL_NEVER;
-  for (al_claim *claim = session->claims; claim; claim = claim->next)
+  for (al_claim *claim = session->claims; claim; claim = claim->next) {
+    session->cleanup_due = al_earlier(session->cleanup_due, al_claim_expire(claim));
     if (claim->kind->sweep)
       session->cleanup_due = al_earlier(session->cleanup_due, claim->kind->sweep(claim));
+  }
   session->needs_cleanup |= session->cleanup_due != AL_NEVER;
   for (al_claim **at = &session->claims; *at;) {
     al_claim *claim = *at;

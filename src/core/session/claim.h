@@ -54,6 +54,7 @@ struct al_claim {
   char ticket[AL_TICKET_SIZE];   /* never used twice; also the consumer's tag */
   double acquired_at;            /* seconds since the epoch */
   _Atomic int64_t certain_until; /* by a proof of its kind; AL_NEVER: it needs none beside its link's */
+  _Atomic int64_t expires_at;    /* HELD: its lock is released then, whatever its owner does; AL_NEVER */
   bool is_listed;                /* it is in the session's list */
 
   al_code
@@ -84,7 +85,11 @@ void al_claim_undo(al_claim *claim, al_op *op);
  * the number returned, or the claim is no longer HELD. Returns 0 if there is no channel to ask on. */
 int al_claim_confirm(al_claim *claim);
 
-/* Until when the claim, if it is HELD, is certain to be, by its link (al_link_certain_until) and by its own proof. */
+/* HELD, and its time is over: it is lost, and released. Returns when to call this again. */
+int64_t al_claim_expire(al_claim *claim);
+
+/* Until when the claim, if it is HELD, is certain to be: by its link (al_link_certain_until), by its own proof, and before
+ * it expires. */
 int64_t al_claim_certain_until(const al_claim *claim);
 
 /* Adds and drops a reference. al_claim_leave() does not release the claim. It accepts NULL. */

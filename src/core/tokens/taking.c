@@ -465,6 +465,7 @@ static al_op *begin(al_takeable *from, const al_acquire_options *options) {
   al_acquire_options_init(&self->options);
   if (options) self->options = *options;
   self->op.is_acquire = true;
+  self->op.at_most = self->options.at_most;
   self->from = use(from);
   self->waits = self->options.timeout > 0;
   self->rings_at = from->session->now + RINGS_EVERY;
