@@ -23,9 +23,13 @@ local function tell_soon(spawn, session, known)
   spawn(function() news.tell(driver) end)
 end
 
--- An operation that needed no answer lets others run: it acquires a retained mutex, again and again, and does so once a
--- millisecond (acquire.c).
-local BREATH = 0.001 -- seconds
+local BREATH = 0.001 -- seconds: at most
+
+-- Lets the other coroutines of the loop run, once.
+local function rest(events, pause)
+  events.spawn(function() pause:signal() end)
+  pause:wait(BREATH)
+end
 
 -- The roles of a session's connections. Locks are held on the first two.
 local ROLES = { "holder", "quorum", "prober", "fence", "maker" }
@@ -75,7 +79,7 @@ function loop.session(events, settings)
     wait = function(operation, seconds)
       local left = session:pump(operation)
       if mind() then return end
-      if operation:done() then return pause:wait(BREATH) end
+      if operation:done() then return rest(events, pause) end -- it has acquired what is retained (acquire.c)
       room:wait(operation, left, seconds)
       session:pump(operation)
       mind()
