@@ -375,7 +375,7 @@ typedef enum al_probing {
 
 typedef struct al_semaphore_options {
   al_strategy strategy;
-  int max_attempts; /* races lost at the last step before a search counts as busy; at least 1 */
+  int max_attempts; /* races lost at the last step before a search counts as busy; 0: 8 */
   al_probing probing;
   bool silent; /* the semaphore was made by other software and has no doorbell: do not ask for one */
   int most; /* do not use slots above this one; 0: use all. 1 makes a mutex of it, however many slots there are */
@@ -482,7 +482,7 @@ al_op *al_token_semaphore_acquire(al_token_semaphore *semaphore, const al_acquir
 
 /* For mutexes and readers–writer locks. */
 typedef struct al_lock_options {
-  int max_attempts; /* races lost at the last step before a search counts as busy; at least 1 */
+  int max_attempts; /* races lost at the last step before a search counts as busy; 0: 8 */
   al_probing probing;
   bool fenced; /* each lock has a fencing token; see al_lock_fence() */
   /* Of a mutex: after a release the session keeps it, until so many nanoseconds after it has asked the broker for it,

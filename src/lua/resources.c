@@ -34,8 +34,7 @@ static int word_field(lua_State *L, int table, const char *key, const char *cons
 
 static al_lock_options lock_options(lua_State *L, int table) {
   static const char *const probings[] = {"auto", "publish", "passive", NULL};
-  al_lock_options options = {.max_attempts = 8,
-                             .probing = (al_probing)word_field(L, table, "probe", probings),
+  al_lock_options options = {.probing = (al_probing)word_field(L, table, "probe", probings),
                              .fenced = al_lua_flag_field(L, table, "fenced")};
   al_lua_number_field(L, table, "max_attempts", &options.max_attempts);
   return options;

@@ -146,7 +146,7 @@ static int backoffs(lua_State *L) {
 // pacing(options) -> as al_pacing_init() makes it
 static int pacing_new(lua_State *L) {
   al_acquire_options options = {.fair = get(L, 1, "fair"), .poll = get(L, 1, "poll")};
-  al_pacing_init(push_box(L, sizeof(al_pacing)), &options);
+  al_pacing_init(push_box(L, sizeof(al_pacing)), &options, get(L, 1, "is_wary") != 0);
   return 1;
 }
 

@@ -28,7 +28,7 @@ local function run(rows)
   for _, row in ipairs(rows) do
     it(row[1], function ()
       local options = row[2]
-      local pacing = deciders.pacing{ fair = options.fair, poll = (options.poll or 5000) * MS }
+      local pacing = deciders.pacing{ fair = options.fair, is_wary = options.is_wary, poll = (options.poll or 5000) * MS }
       for i = 3, #row do
         local at, found, has_token, decided, draw = (table.unpack or unpack)(row[i], 1, 5)
         local now = math.floor(at * MS + 0.5)
@@ -107,6 +107,11 @@ describe("the next search of a waiter without a token", function ()
     { "is after `poll` at most", { poll = 8000 }, { 10, "none", NO_TOKEN, 8000 } },
     { "is after seven eighths of `poll` at least", { poll = 8000 }, { 10, "none", NO_TOKEN, 7000, 1000 * MS } },
     { "is at once if `poll` is 0", { poll = 0 }, { 10, "none", NO_TOKEN, 0 } },
+    { "is early, and then less and less often, for a mutex that may be retained; its token is believed once",
+      { is_wary = true, poll = 100 }, { 0, "none", NO_TOKEN, 10 }, { 10, "none", NO_TOKEN, 20 },
+      { 30, "none", TOKEN, NEVER }, { 30, "none", NO_TOKEN, 10 }, { 31, "over", TOKEN, true },
+      { 31, "free", TOKEN, 0 }, { 40, "none", NO_TOKEN, 20 }, { 50, "none", NO_TOKEN, 40 },
+      { 90, "none", NO_TOKEN, 80 }, { 170, "none", NO_TOKEN, 100 } },
   }
 
   local most = "2305843009213693951"  -- a quarter of the longest time

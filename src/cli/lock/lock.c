@@ -12,7 +12,6 @@
 #include "cli/lock/signals.h"
 
 #define CREATE_LEAST (5 * AL_SECOND) /* for creating with -n, and when the caller's time is nearly over */
-#define RACES_MOST 8                 /* races lost before a search counts as busy */
 
 /* ---- beginning an acquire --------------------------------------------------------------------------------------- */
 
@@ -36,10 +35,9 @@ static al_op *begin_kind(al_session *session, const cli_options *options, const 
                          const al_acquire_options *how) {
   const char *name = wish->name;
   al_semaphore_options slots = {.strategy = options->random ? AL_RANDOM : AL_ASCENDING,
-                                .max_attempts = RACES_MOST,
                                 .fenced = options->fenced};
   al_token_semaphore_options permits = {.quorum = options->quorum, .fenced = options->fenced};
-  al_lock_options plain = {.max_attempts = RACES_MOST, .fenced = options->fenced};
+  al_lock_options plain = {.fenced = options->fenced};
   switch (wish->kind) {
     case AL_LOCK_SLOT:
       return acquire_semaphore(al_semaphore_new(session, name, &slots), how);

@@ -53,7 +53,7 @@ static al_op *begin(al_resource *resource, const al_acquire_kind *kind, size_t s
   self->resource = resource;
   self->reconnects = AL_BACKOFF_SLOT;
   al_line_init(&self->line, &self->op, resource, &self->options, kind->line);
-  al_pacing_init(&self->pacing, &self->options);
+  al_pacing_init(&self->pacing, &self->options, resource->retain > 0);
   al_race_init(&self->race, resource->max_attempts);
   self->op.stop = acquire_stop;
   self->op.free = acquire_free;

@@ -12,10 +12,12 @@
 #define POLL_MOST (AL_NEVER / 4)       /* some seventy years; can still be added to any time */
 #define AT_ONCE (100 * AL_MILLISECOND) /* tokens that lay ready behind a wasted one follow in this time */
 
-void al_pacing_init(al_pacing *pacing, const al_acquire_options *options) {
+void al_pacing_init(al_pacing *pacing, const al_acquire_options *options, bool is_wary) {
   int64_t poll = options->poll < POLL_MOST ? options->poll : POLL_MOST;
   *pacing = (al_pacing){.grace = options->fair ? FAIR_GRACE : GRACE,
                         .poll = poll,
+                        .is_wary = is_wary,
+                        .searches = AL_BACKOFF_RETAINED,
                         .doubted_since = AL_NEVER,
                         .wasted_at = -AT_ONCE};
 }
@@ -47,13 +49,14 @@ int64_t al_pacing_next_search(al_pacing *pacing, bool has_token, int64_t now, ui
   pacing->sightings = 0;
   if (!has_token) {
     pacing->doubted_since = AL_NEVER;
+    if (pacing->is_wary) return now + al_earlier(al_backoff_next(&pacing->searches, random), pacing->poll);
     if (now < pacing->doubts_until) return now + al_backoff_next(&pacing->searches, random);
     return now + al_backoff_recheck(pacing->poll, random);
   }
-  if (pacing->doubted_since == AL_NEVER && is_one_of_many(pacing, now)) {
-    pacing->wasted_at = now;
+  if (pacing->doubted_since == AL_NEVER && (pacing->is_wary || is_one_of_many(pacing, now))) {
+    if (!pacing->is_wary) pacing->wasted_at = now;
     pacing->doubts_until = now + belief;
-    pacing->searches = AL_BACKOFF_DOUBT;
+    pacing->searches = pacing->is_wary ? AL_BACKOFF_RETAINED : AL_BACKOFF_DOUBT;
     return AL_NEVER;
   }
   if (pacing->doubted_since == AL_NEVER) {

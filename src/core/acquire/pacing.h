@@ -21,6 +21,11 @@
  * It may all the same have been a dead client's token. So the waiter then goes on searching without a token, less and
  * less often, for as long as it believes a token.
  *
+ * A mutex that may be retained goes back to the line because a waiter asked for it, and the token goes with it, but not to
+ * a waiter that has one in hand. So such a token is believed for one search, like one that is too many. And a question
+ * that comes between the declare and the consume of a claim reaches nobody, while the release that would wake the waiter
+ * may be a retention: so a waiter searches again without a token, less and less often.
+ *
  * A waiter that has left free slots to others, and found them taken afterwards, eight times in all, claims every later
  * one at once: callers that do not wait would otherwise keep it waiting for ever. */
 #ifndef AL_CORE_ACQUIRE_PACING_H
@@ -32,6 +37,7 @@
 typedef struct al_pacing {
   int64_t grace; /* for so long a free slot is left to others at first: longer with the option `fair` */
   int64_t poll;
+  bool is_wary;
   int sightings;         /* searches in a row that found a slot which was left to others */
   int passed_over;       /* how often the next search found such a slot taken */
   int64_t doubted_since; /* when a search with the token in hand first found nothing; AL_NEVER */
@@ -40,7 +46,8 @@ typedef struct al_pacing {
   al_backoff searches;  /* between searches with the token in hand, or after it */
 } al_pacing;
 
-void al_pacing_init(al_pacing *pacing, const al_acquire_options *options);
+/* `is_wary`: of a mutex that may be retained. */
+void al_pacing_init(al_pacing *pacing, const al_acquire_options *options, bool is_wary);
 
 /* A search found a free slot. Returns how long to leave it to others before the next search; 0: it was left to them
  * long enough. `has_token`: the caller has a token. */

@@ -6,9 +6,12 @@
 
 #include "core/base/random.h"
 
+#define MOST_USUALLY 8
 #define SKEW_MOST (10 * AL_MILLISECOND)
 
-void al_race_init(al_race *race, int max_attempts) { *race = (al_race){.most = max_attempts}; }
+void al_race_init(al_race *race, int max_attempts) {
+  *race = (al_race){.most = max_attempts > 0 ? max_attempts : MOST_USUALLY};
+}
 
 void al_race_note(al_race *race, const al_exclusive *own) {
   memcpy(race->why, own->claim.why, sizeof race->why);

@@ -85,7 +85,7 @@ static const al_acquire_kind mutex_kind = {.search = look,
 al_mutex *al_mutex_new(al_session *session, const char *name, const al_lock_options *options) {
   al_mutex *mutex = calloc(1, sizeof *mutex);
   if (!mutex) return NULL;
-  al_lock_options given = options ? *options : (al_lock_options){.max_attempts = 8};
+  al_lock_options given = options ? *options : (al_lock_options){0};
   al_resource_init(&mutex->resource, session, name, given.max_attempts, given.probing);
   if (given.fenced)
     al_name(mutex->resource.fence, AL_SUFFIX_MUTEX_FENCE, name);

@@ -68,7 +68,7 @@ al_exclusive *al_rw_claim_reader(al_op *op, const char *name, const char *door) 
 al_rwlock *al_rwlock_new(al_session *session, const char *name, const al_lock_options *options) {
   al_rwlock *rwlock = calloc(1, sizeof *rwlock);
   if (!rwlock) return NULL;
-  al_lock_options given = options ? *options : (al_lock_options){.max_attempts = 8};
+  al_lock_options given = options ? *options : (al_lock_options){0};
   al_resource_init(&rwlock->resource, session, name, given.max_attempts, given.probing);
   if (given.fenced) al_name(rwlock->resource.fence, AL_SUFFIX_RW_FENCE, name);
   al_name(rwlock->resource.bell, AL_SUFFIX_RW_BELL, name);

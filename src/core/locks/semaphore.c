@@ -151,8 +151,7 @@ static const al_gather_kind slots_kind = {.unit = "slot",
 /* ---- for the outside -------------------------------------------------------------------------------------------- */
 
 al_semaphore *al_semaphore_new(al_session *session, const char *name, const al_semaphore_options *options) {
-  al_semaphore_options given =
-      options ? *options : (al_semaphore_options){AL_ASCENDING, 8, AL_PROBE_AUTO, false, 0, false};
+  al_semaphore_options given = options ? *options : (al_semaphore_options){0};
   al_semaphore *semaphore = calloc(1, sizeof *semaphore);
   if (!semaphore) return NULL;
   al_resource_init(&semaphore->resource, session, name, given.max_attempts, given.probing);
