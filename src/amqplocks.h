@@ -239,8 +239,9 @@ al_lock *al_acquire_wait(al_session *session, al_op *op, al_code *code, char mes
 void al_native_keep_in_child(al_session *session);
 
 /* Moves the session along without waiting: reads what has arrived, writes as much as can be written, keeps the
- * heartbeats. While it retains a mutex it does so once in a millisecond at most. From its first claim on, or its first wait for another client, a session has a thread that does this
- * while the program does other work. al_native_wait() starts that thread. */
+ * heartbeats. While the session retains a mutex, calls within a millisecond of another one do nothing. From its first claim
+ * on, or its first wait for another client, a session has a thread that does this while the program does other work.
+ * al_native_wait() starts that thread. */
 void al_native_touch(al_session *session);
 
 /* For event loops. Returns how often so far a lock needed its owner's attention: it was lost, or it was revoked. The
