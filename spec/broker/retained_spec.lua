@@ -18,7 +18,7 @@ local function start(name, seconds)
     local name, retain = ...
     conn = assert(require("amqplocks").connect(nil, { heartbeat = 600 }))
     mutex = conn:mutex(name, { retain = retain })
-    function enter() return assert(mutex:acquire{ timeout = 60 }):release() end
+    function enter(poll) return assert(mutex:acquire{ timeout = 60, poll = poll }):release() end
   ]], name, seconds)
   return one
 end
@@ -83,6 +83,20 @@ describe("a retained mutex", function()
     assert.is_false(one:finished())
     two:run "lock:release()"
     assert.is_true(one:finish())
+  end)
+
+  it("goes on to all that wait in line, whether they would retain it or not", function()
+    for _, seconds in ipairs{ 600, false } do
+      local name = gate.name()
+      local one, waiters = start(name), { start(name, 600), start(name, seconds or nil), start(name, 600) }
+      one:run "lock = assert(mutex:acquire())"
+      for i, each in ipairs(waiters) do
+        each:begin "return enter(600)"
+        gate.until_at("mutex", name, 0, 1 + i) -- its holder, which keeps its token, and the waiters
+      end
+      one:run "lock:release()"
+      for _, each in ipairs(waiters) do assert.is_true(each:finish()) end
+    end
   end)
 
   it("is handed over by a program that acquires and releases it all the time", function()

@@ -767,6 +767,7 @@ end
 --   workers, slots, rounds, programs   how many of each; programs are those in each worker, which share a session
 --   shares              whether programs share a session without coordination, as requests of an nginx worker do
 --   retain              for how long a session keeps a mutex after its release
+--   spared              the first letter of members that keep none
 --   same_object         whether a process acquires a mutex or rwlock by the same object each time
 --   waiting, letting_go, priorities, inner, lags, paces    lists to choose from; see LETTING_GO, and Broker.laws
 --   gathers, most       the share of rounds in which a member gathers several, and how many at most

@@ -30,8 +30,9 @@ end
 --- The object by which a process acquires: the same one each time, if the story wants that.
 function Kind:object(process, method, name)
   local options = self.crowd.options
+  local retain = process.name:sub(1, 1) ~= options.spared and options.retain or nil
   local object = options.same_object and process.object
-    or process.peer[method](process.peer, name, { fenced = options.fenced, retain = options.retain })
+    or process.peer[method](process.peer, name, { fenced = options.fenced, retain = retain })
   process.object = object
   return object
 end

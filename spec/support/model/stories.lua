@@ -173,7 +173,7 @@ add({ kind = "mutex", what = "a mutex", prefix = "mutex" }, {
     shares = true, rounds = 20, hold = 0.02, idle = 0.2, paces = NEAR, waiting = { "for long", "at once" },
     troubles = { "death", "stopped", "cut off" }, heartbeat = 1, count = 10 },
   { "retained long", "that a session would keep for longer than the others have time", retain = 90, seconds = 60,
-    poll = 60, workers = 3, rounds = 10, hold = 0.02, idle = 0.2, paces = NEAR, waiting = { "for long" },
+    spared = "a", poll = 60, workers = 3, rounds = 10, hold = 0.02, idle = 0.2, paces = NEAR, waiting = { "for long" },
     troubles = { "lost holder" }, count = 4 },
   { "killed", "while holders are killed, and no waiter may waste the token", often = 2, version = "3.10.8",
     is_used = true, workers = 3, rounds = 5, hold = 2, count = 40, paces = NEAR, poll = 60, is_rung = true,

@@ -107,11 +107,6 @@ describe("the next search of a waiter without a token", function ()
     { "is after `poll` at most", { poll = 8000 }, { 10, "none", NO_TOKEN, 8000 } },
     { "is after seven eighths of `poll` at least", { poll = 8000 }, { 10, "none", NO_TOKEN, 7000, 1000 * MS } },
     { "is at once if `poll` is 0", { poll = 0 }, { 10, "none", NO_TOKEN, 0 } },
-    { "is early, and then less and less often, for a mutex that may be retained; its token is believed once",
-      { is_wary = true, poll = 100 }, { 0, "none", NO_TOKEN, 10 }, { 10, "none", NO_TOKEN, 20 },
-      { 30, "none", TOKEN, NEVER }, { 30, "none", NO_TOKEN, 10 }, { 31, "over", TOKEN, true },
-      { 31, "free", TOKEN, 0 }, { 40, "none", NO_TOKEN, 20 }, { 50, "none", NO_TOKEN, 40 },
-      { 90, "none", NO_TOKEN, 80 }, { 170, "none", NO_TOKEN, 100 } },
   }
 
   local most = "2305843009213693951"  -- a quarter of the longest time
@@ -174,6 +169,9 @@ describe("a token that follows one that was thrown away", function ()
     wasted({ "within 100 ms, and then one that is believed: searches go on with that one", {} },
       { 2050, "none", TOKEN, NEVER }, { 2050, "none", NO_TOKEN, 20 }, { 2160, "none", TOKEN, 1 },
       { 2161, "none", NO_TOKEN, 5000 }),
+    { "after one search, as in line for a mutex that may be retained, is believed as well", { is_wary = true },
+      { 0, "none", TOKEN, NEVER }, { 0, "none", NO_TOKEN, 20 }, { 1, "over", TOKEN, true }, { 1, "free", TOKEN, 0 },
+      { 2, "none", TOKEN, NEVER } },
     wasted({ "within 100 ms does not take a free slot at once", {} },
       { 2099.999999, "free", TOKEN, 8 }, { 2100, "free", TOKEN, 0 }),
     wasted({ "after 100 ms takes a free slot at once", {} }, { 2100, "free", TOKEN, 0 }),

@@ -425,6 +425,10 @@ static void search_from_the_start(al_acquire *self) {
 static void wait_in_line(al_acquire *self) {
   al_session *session = self->op.session;
   bool has_token = al_line_has_token(&self->line);
+  if (al_link_is_lost(&session->holder)) { /* during the search */
+    al_op_fail_link(&self->op, &session->holder);
+    return;
+  }
   al_acquire_may_wait(self);
   al_resource_note_awaited(self->resource);
   if (al_line_join(&self->line)) {

@@ -17,7 +17,6 @@ void al_pacing_init(al_pacing *pacing, const al_acquire_options *options, bool i
   *pacing = (al_pacing){.grace = options->fair ? FAIR_GRACE : GRACE,
                         .poll = poll,
                         .is_wary = is_wary,
-                        .searches = AL_BACKOFF_RETAINED,
                         .doubted_since = AL_NEVER,
                         .wasted_at = -AT_ONCE};
 }
@@ -49,14 +48,13 @@ int64_t al_pacing_next_search(al_pacing *pacing, bool has_token, int64_t now, ui
   pacing->sightings = 0;
   if (!has_token) {
     pacing->doubted_since = AL_NEVER;
-    if (pacing->is_wary) return now + al_earlier(al_backoff_next(&pacing->searches, random), pacing->poll);
     if (now < pacing->doubts_until) return now + al_backoff_next(&pacing->searches, random);
     return now + al_backoff_recheck(pacing->poll, random);
   }
   if (pacing->doubted_since == AL_NEVER && (pacing->is_wary || is_one_of_many(pacing, now))) {
     if (!pacing->is_wary) pacing->wasted_at = now;
     pacing->doubts_until = now + belief;
-    pacing->searches = pacing->is_wary ? AL_BACKOFF_RETAINED : AL_BACKOFF_DOUBT;
+    pacing->searches = AL_BACKOFF_DOUBT;
     return AL_NEVER;
   }
   if (pacing->doubted_since == AL_NEVER) {

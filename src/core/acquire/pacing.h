@@ -21,10 +21,9 @@
  * It may all the same have been a dead client's token. So the waiter then goes on searching without a token, less and
  * less often, for as long as it believes a token.
  *
- * A mutex that may be retained goes back to the line because a waiter asked for it, and the token goes with it, but not to
- * a waiter that has one in hand. So such a token is believed for one search, like one that is too many. And a question
- * that comes between the declare and the consume of a claim reaches nobody, while the release that would wake the waiter
- * may be a retention: so a waiter searches again without a token, less and less often.
+ * A session that retains a mutex gives the token back at once, and rings when it gives up the mutex, which it does because
+ * a waiter asks. A waiter that kept a token would not hear of that. So in line for such a mutex a token is believed for one
+ * search.
  *
  * A waiter that has left free slots to others, and found them taken afterwards, eight times in all, claims every later
  * one at once: callers that do not wait would otherwise keep it waiting for ever. */

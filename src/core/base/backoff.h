@@ -49,9 +49,6 @@ typedef struct al_backoff {
  * little later. */
 #define AL_BACKOFF_DOUBT ((al_backoff){.first = 40 * AL_MILLISECOND, .most = 500 * AL_MILLISECOND})
 
-/* A waiter for a mutex that may be retained (acquire/pacing.h): `poll` is the most. */
-#define AL_BACKOFF_RETAINED ((al_backoff){.first = 20 * AL_MILLISECOND, .most = 60 * AL_SECOND})
-
 /* Drawing a number from a fence whose message another client has at this moment, and making a fence that another
  * client makes. */
 #define AL_BACKOFF_FENCE ((al_backoff){.first = 1 * AL_MILLISECOND, .most = 64 * AL_MILLISECOND})

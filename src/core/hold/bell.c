@@ -148,9 +148,21 @@ void al_bell_want_token(al_bell *bell) {
   if (al_bell_is_out(bell)) arrive_first(bell);
 }
 
+/* A token in hand goes back with the consumer. */
+static void wake_next(const al_bell *bell) {
+  if (bell->rings && !al_bell_has_token(bell)) al_prober_ring(bell->consumer.session, bell->queue);
+}
+
+void al_bell_retain(al_bell *bell) {
+  if (!bell || bell->stage == AL_BELL_RETAINS) return;
+  wake_next(bell);
+  bell->stage = AL_BELL_RETAINS;
+  al_consumer_cancel(&bell->consumer);
+}
+
 void al_bell_leave(al_bell *bell, bool freed) {
   if (!bell) return;
-  if (freed && bell->rings && !al_bell_has_token(bell)) al_prober_ring(bell->consumer.session, bell->queue);
+  if (freed) wake_next(bell);
   bell->stage = AL_BELL_LEAVES;
   al_consumer_cancel(&bell->consumer);
   if (al_bell_is_out(bell)) free(bell);

@@ -50,6 +50,7 @@ typedef enum al_bell_stage {
   AL_BELL_WAITS,
   AL_BELL_SETTLES, /* its caller holds a slot: it consumes only until it is clear whether a token lay ready */
   AL_BELL_KEEPS,   /* the same, and others wait: it takes a token, before them, or rings for one */
+  AL_BELL_RETAINS, /* its caller retains the lock: the token is the waiters', who must ask for the lock */
   AL_BELL_LEAVES   /* it is freed as soon as nothing can arrive any more */
 } al_bell_stage;
 
@@ -103,6 +104,9 @@ void al_bell_settle(al_bell *bell, bool was_quick, bool may_exist);
 /* The caller holds what others wait for, at a bell that they made. It must have a token, which the broker gives to a
  * waiter if the caller dies. */
 void al_bell_want_token(al_bell *bell);
+
+/* The caller has released its lock, and retains it: wakes the next waiter, which must ask for it. Once; NULL is fine. */
+void al_bell_retain(al_bell *bell);
 
 /* Ends the place; NULL is fine. `freed`: a slot came free, and a waiter must learn of it by a token or a ring. */
 void al_bell_leave(al_bell *bell, bool freed);

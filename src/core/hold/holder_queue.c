@@ -354,6 +354,7 @@ static bool exclusive_retain(al_claim *claim, int64_t nanoseconds) {
   if (is_wanted || session->closed || session->retained >= RETAINED_MOST || until <= session->now)
     return false;
   retain_until(own, until);
+  al_bell_retain(own->bell);
   claim->was_let_go = true;
   claim->is_counted = false;
   session->needs_cleanup = true;
