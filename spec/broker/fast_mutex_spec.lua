@@ -70,6 +70,24 @@ describe("the queue of a fast mutex", function()
     fails("busy", mutex_of(name, conn):try_acquire())
   end)
 
+  -- Each in one write: before 4.0 the broker moved one consumer in five, unless it was asked not to.
+  it("that is deleted and declared anew is lost for its holder, and not moved to the new one", function()
+    local conn, raw, names, locks = stage.connect(), stage.client():channel(), {}, {}
+    for i = 1, 20 do names[i] = new_name(true) end
+    for _ = 1, 5 do
+      for i, name in ipairs(names) do
+        locks[i] = hold(name, { timeout = SECONDS }, conn)
+        raw:send{ method = "queue.delete", queue = queue(name), no_wait = true }
+        raw:send{ method = "queue.declare", queue = queue(name), durable = true, no_wait = true }
+      end
+      assert(raw:call{ method = "basic.qos", prefetch_count = 1 })
+      for i, lock in ipairs(locks) do
+        until_true(function() return not lock:held() end)
+        stage.delete(queue(names[i]))
+      end
+    end
+  end)
+
   it("of another shape is a conflict, and another connection's own is squatted", function()
     local plain, own = new_name(true), new_name(true)
     local raw = stage.client()
