@@ -207,7 +207,8 @@ describe("amqp-lock-admin", function()
 
     it("usage", function()
       for line, told in pairs {
-        [""] = "there is no verb", ["lock x"] = 'no verb "lock"', ["break x"] = '"revoke" asks a holder',
+        [""] = "there is no verb", ["lock x"] = 'no verb "lock"', ["statsu x"] = "did you mean status\n",
+        ["break x"] = '"revoke" asks a holder',
         ["resize x"] = "takes NAME N, not 1", ["status x 1"] = "takes NAME, not 2",
         ["create x 0"] = "N is a whole number from 1 to 65535, not \"0\"", ["create -- x -1"] = "not \"-1\"",
         ["add x 1x"] = "not \"1x\"", ["add x 65536"] = "not \"65536\"", ["revoke x"] = "takes the number of a slot",

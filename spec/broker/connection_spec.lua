@@ -182,7 +182,7 @@ describe("TLS", function()
   end)
 
   tls_it("is told from a plain port, and a plain port from it", function()
-    stage.fails("tls", connect({ ca = pem "ca" }, (url:gsub("^amqp:", "amqps:"))))
+    assert.matches("does not speak TLS", stage.fails("tls", connect({ ca = pem "ca" }, (url:gsub("^amqp:", "amqps:")))))
     assert.matches("amqps://", stage.fails("tls", amqplocks.connect((tls_url:gsub("^amqps:", "amqp:")))), 1, true)
   end)
 

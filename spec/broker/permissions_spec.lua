@@ -63,7 +63,7 @@ operated_describe("the guide's permissions", function()
       assert.is_true(stage.free(name, 1))
     end
     assert_all_bolted()
-    stage.fails("refused", conn:admin(name):resize(3))
+    assert.matches("configure", stage.fails("refused", conn:admin(name):resize(3)))
   end)
 end)
 

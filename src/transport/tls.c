@@ -152,5 +152,7 @@ bool al_tls_is_cut(const al_tls *tls) {
 const char *al_tls_words(const al_tls *tls) {
   const char *words = ERR_reason_error_string(ERR_peek_last_error());
   if (tls->messages > MESSAGES_MOST) return "the peer sends handshake messages without end";
+  if (ERR_GET_REASON(ERR_peek_last_error()) == SSL_R_WRONG_VERSION_NUMBER)
+    return "this port does not speak TLS: use amqp://";
   return words ? words : "the peer closed the connection during the handshake";
 }

@@ -28,7 +28,8 @@ local function run(rows)
   for _, row in ipairs(rows) do
     it(row[1], function ()
       local options = row[2]
-      local pacing = deciders.pacing{ fair = options.fair, is_wary = options.is_wary, poll = (options.poll or 5000) * MS }
+      local pacing = deciders.pacing{ fair = options.fair, is_wary = options.is_wary,
+        poll = (options.poll or 5000) * MS }
       for i = 3, #row do
         local at, found, has_token, decided, draw = (table.unpack or unpack)(row[i], 1, 5)
         local now = math.floor(at * MS + 0.5)
@@ -169,9 +170,10 @@ describe("a token that follows one that was thrown away", function ()
     wasted({ "within 100 ms, and then one that is believed: searches go on with that one", {} },
       { 2050, "none", TOKEN, NEVER }, { 2050, "none", NO_TOKEN, 20 }, { 2160, "none", TOKEN, 1 },
       { 2161, "none", NO_TOKEN, 5000 }),
-    { "after one search, as in line for a mutex that may be retained, is believed as well", { is_wary = true },
-      { 0, "none", TOKEN, NEVER }, { 0, "none", NO_TOKEN, 20 }, { 1, "over", TOKEN, true }, { 1, "free", TOKEN, 0 },
-      { 2, "none", TOKEN, NEVER } },
+    { "after one search, in line for a mutex that may be retained, is believed; for 2 s no slot is left to others",
+      { is_wary = true }, { 0, "none", TOKEN, NEVER }, { 0, "none", NO_TOKEN, 1 }, { 1, "over", TOKEN, true },
+      { 1, "free", TOKEN, 0 }, { 2, "none", NO_TOKEN, 2 }, { 4, "free", NO_TOKEN, 0 }, { 5, "none", TOKEN, NEVER },
+      { 2004.999999, "free", NO_TOKEN, 0 }, { 2005, "free", NO_TOKEN, 35 } },
     wasted({ "within 100 ms does not take a free slot at once", {} },
       { 2099.999999, "free", TOKEN, 8 }, { 2100, "free", TOKEN, 0 }),
     wasted({ "after 100 ms takes a free slot at once", {} }, { 2100, "free", TOKEN, 0 }),

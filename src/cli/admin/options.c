@@ -8,6 +8,7 @@
 
 #include "cli/common/arguments.h"
 #include "cli/common/exits.h"
+#include "cli/common/nearest.h"
 #include "cli/common/report.h"
 
 #define INTERVAL_LEAST (AL_SECOND / 10) /* answers of the management API cost the broker much */
@@ -196,7 +197,10 @@ static const admin_verb *find_verb(const char *name) {
   if (strcmp(name, "break") == 0)
     cli_usage_error("there is no verb \"break\": \"revoke\" asks a holder, \"holders\" prints how to close "
                     "its connection");
-  cli_usage_error("there is no verb \"%s\"", name);
+  cli_nearest nearest = cli_nearest_to(name, strlen(name));
+  for (size_t i = 0; i < VERBS; i++) cli_nearest_offer(&nearest, verbs[i].name);
+  cli_usage_error("there is no verb \"%s\"%s%s", name, nearest.known ? "; did you mean " : "",
+                  nearest.known ? nearest.known : "");
 }
 
 static int read_number(const admin_verb *verb, const char *text) {

@@ -87,6 +87,7 @@ al_session *admin_session_open(admin_options *options) {
   al_op_drop(op);
   if (code == AL_OK || options->verb->id == ADMIN_WATCH) return session;
   cli_error("%s", message);
+  cli_broker_hint(broker, code);
   al_session_drop(session);
   exit(cli_exit_of(code));
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "amqplocks.h"
+#include "cli/common/nearest.h"
 #include "cli/common/report.h"
 
 #define OPTIONS_MOST 80
@@ -53,8 +54,13 @@ static const cli_option *given[OPTIONS_MOST]; /* on the command line */
 static size_t given_count;
 
 /* A word may hold a password, as in --urll=amqp://…: only what stands before its "=" is shown. */
-static void refuse_word(const char *word) {
-  cli_usage_error("unknown or ambiguous option %.*s", (int)strcspn(word, "="), word);
+static void refuse_word(const cli_program *program, const char *word) {
+  const char *name = word + strspn(word, "-");
+  cli_nearest nearest = cli_nearest_to(name, strcspn(name, "="));
+  for (const cli_option *option = program->options; option->take; option++)
+    if (option->help && option->name) cli_nearest_offer(&nearest, option->name);
+  cli_usage_error("unknown or ambiguous option %.*s%s%s", (int)strcspn(word, "="), word,
+                  nearest.known ? "; did you mean --" : "", nearest.known ? nearest.known : "");
 }
 
 int cli_arguments_read(const cli_program *program, int argc, char **argv, void *options) {
@@ -67,7 +73,7 @@ int cli_arguments_read(const cli_program *program, int argc, char **argv, void *
     if (got == ':' && option) cli_usage_error("option %s needs an argument", cli_option_words(option, words));
     if (got == '?' && option) cli_usage_error("option %s takes no argument", cli_option_words(option, words));
     if (got == '?' && optopt) cli_usage_error("unknown option -%c", optopt);
-    if (!option) refuse_word(argv[optind - 1]);
+    if (!option) refuse_word(program, argv[optind - 1]);
     if (given_count < OPTIONS_MOST) given[given_count++] = option;
     option->take(options, option, optarg);
   }

@@ -124,6 +124,7 @@ void cli_broker_settle(cli_broker *broker, const char *what) {
   broker->nodes = calloc(AL_HOSTS_MAX, sizeof *broker->nodes);
   if (!broker->nodes) cli_fail_no_memory();
   char *url = find_url(broker);
+  broker->is_default = url == NULL;
   read_url(broker, url);
   forget(url);
   forget(broker->url);
@@ -132,6 +133,11 @@ void cli_broker_settle(cli_broker *broker, const char *what) {
   name_connection(broker, what);
   if (!broker->heartbeat) broker->heartbeat = broker->nodes[0].heartbeat;
   for (size_t i = 0; i < broker->count; i++) broker->nodes[i].heartbeat = broker->heartbeat;
+}
+
+void cli_broker_hint(const cli_broker *broker, al_code code) {
+  if (code == AL_UNREACHABLE && broker->is_default)
+    cli_error("AMQP_URL is not set, and neither --url nor --url-file is given");
 }
 
 /* ---- a file that changes ---------------------------------------------------------------------------------------- */

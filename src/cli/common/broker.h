@@ -15,6 +15,7 @@ typedef struct cli_broker {
   const char *url_file; /* of --url-file; NULL when settled: it is no file that can be read again */
   const char *name;     /* of --name */
   int heartbeat;        /* of --heartbeat, or the first URL's */
+  bool is_default;      /* no URL was given: it is the library's */
   al_settings *nodes;
   size_t count;
 } cli_broker;
@@ -51,6 +52,9 @@ cli_take cli_take_url;
 /* Reads the URL of --url, --url-file, $AMQP_URL or the library's default. Ends the program with status 64 if it is
  * malformed or the file cannot be read. `what` stands in the name of the connection. */
 void cli_broker_settle(cli_broker *broker, const char *what);
+
+/* Says that no URL was given, if that may be why the call failed with this code. */
+void cli_broker_hint(const cli_broker *broker, al_code code);
 
 /* Returns the heartbeat, in nanoseconds. */
 int64_t cli_broker_heartbeat(const cli_broker *broker);

@@ -13,6 +13,7 @@
 #include "cli/lock/command.h"
 #include "cli/lock/hold.h"
 #include "cli/lock/lock.h"
+#include "cli/lock/nested.h"
 #include "cli/lock/news.h"
 #include "cli/lock/notify.h"
 #include "cli/lock/options.h"
@@ -28,6 +29,7 @@ static cli_outcome failure(al_session *session, const cli_options *options, cli_
   cli_news_failed(news, result->code, result->message);
   if (result->code == AL_NOT_FOUND && options->wishes_count == 1)
     cli_error("--slots N, or --permits N, creates it");
+  cli_broker_hint(&options->broker, result->code);
   if (result->code != AL_UNREACHABLE) cli_lock_close(session);
   int status = cli_exit_of(result->code);
   return (cli_outcome){.status = status == CLI_EXIT_CONFLICT ? options->conflict_status : status,
@@ -104,6 +106,7 @@ int main(int argc, char **argv) {
   cli_report_begin("amqp-lock");
   cli_signals_begin(&signals);
   cli_options_read(&options, argc, argv);
+  cli_nested_check(&options);
   cli_hold_check_input(&options);
   cli_descriptors_keep_back(options.status_fd);
   cli_signals_tell(options.status_fd);

@@ -106,6 +106,15 @@ bool cli_process_read(pid_t pid, cli_process *process) {
   return parse(text, process);
 }
 
+bool cli_process_is_named(pid_t pid, const char *name) {
+  char text[32];
+  int fd = open_of(pid, "comm");
+  if (fd < 0) return false;
+  ssize_t length = read(fd, text, sizeof text);
+  close(fd);
+  return length > 0 && (size_t)length == strlen(name) + 1 && memcmp(text, name, (size_t)length - 1) == 0;
+}
+
 #define OTHER_VARIABLE SIZE_MAX
 #define OTHER_WORD (SIZE_MAX - 1)
 

@@ -31,6 +31,9 @@ bool cli_processes_are_shown(void);
  * than CLI_PROCESSES_MOST, or the system lacks something. */
 bool cli_processes_read(cli_processes *processes);
 
+/* True if the process has this name (15 bytes of it), as /proc shows it. */
+bool cli_process_is_named(pid_t pid, const char *name);
+
 /* Reads one. Returns false if there is no such process (errno ENOENT, ESRCH), or it cannot be read now. */
 bool cli_process_read(pid_t pid, cli_process *process);
 

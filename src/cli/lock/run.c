@@ -292,10 +292,16 @@ static bool begin_guard(run *self) {
                          self->options->lost_grace);
 }
 
+static bool is_shell_line(char **command) {
+  return !command[1] && command[0][strcspn(command[0], " ;|&<>$")];
+}
+
 static bool execute(run *self, cli_outcome *how) {
   int reason = cli_command_execute(&self->command);
   if (reason == 0) return true;
   cli_guard_end(&self->guard);
+  if (is_shell_line(self->options->command))
+    cli_error("a line for the shell stands behind -c: NAME -c 'LINE'");
   *how =
       cannot(reason == ENOENT ? CLI_EXIT_NO_COMMAND : CLI_EXIT_CANNOT_RUN, self->options->command[0], reason);
   return false;

@@ -36,6 +36,7 @@ static int64_t grace(const al_pacing *pacing, bool has_token) {
 
 int64_t al_pacing_leave(al_pacing *pacing, bool has_token, int64_t now) {
   if (has_token && is_believed(pacing, now)) return 0;
+  if (pacing->is_wary && now < pacing->doubts_until) return 0;
   if (pacing->passed_over >= PASSED_OVER_MOST) return 0;
   int64_t left = grace(pacing, has_token);
   pacing->sightings = left > 0 ? pacing->sightings + 1 : 0;
@@ -54,7 +55,7 @@ int64_t al_pacing_next_search(al_pacing *pacing, bool has_token, int64_t now, ui
   if (pacing->doubted_since == AL_NEVER && (pacing->is_wary || is_one_of_many(pacing, now))) {
     if (!pacing->is_wary) pacing->wasted_at = now;
     pacing->doubts_until = now + belief;
-    pacing->searches = AL_BACKOFF_DOUBT;
+    pacing->searches = pacing->is_wary ? AL_BACKOFF_TOKEN : AL_BACKOFF_DOUBT;
     return AL_NEVER;
   }
   if (pacing->doubted_since == AL_NEVER) {

@@ -22,8 +22,8 @@
  * less often, for as long as it believes a token.
  *
  * A session that retains a mutex gives the token back at once, and rings when it gives up the mutex, which it does because
- * a waiter asks. A waiter that kept a token would not hear of that. So in line for such a mutex a token is believed for one
- * search.
+ * a waiter asks. A waiter that kept a token would not hear of that. So in line for such a mutex a token is thrown away after
+ * one search, and the waiter goes on as if it had it: it may be a dead holder's.
  *
  * A waiter that has left free slots to others, and found them taken afterwards, eight times in all, claims every later
  * one at once: callers that do not wait would otherwise keep it waiting for ever. */

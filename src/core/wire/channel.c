@@ -213,9 +213,19 @@ static void channel_free_number(al_channel *channel) {
   channel->state = AL_CHANNEL_FREE;
 }
 
+/* RabbitMQ names the permission from 3.13 on. */
+static const char *lacking(const amqp_channel_close_t *close, const char *text) {
+  bool is_named = close->reply_code != AMQP_ACCESS_REFUSED || !strstr(text, "- access to ");
+  if (is_named) return "";
+  if (close->class_id == AMQP_QUEUE_CLASS) return " (it takes the permission to configure)";
+  return close->method_id == (AMQP_BASIC_PUBLISH_METHOD & 0xffff) ? " (it takes the permission to write)"
+                                                                  : " (it takes the permission to read)";
+}
+
 static void closed_by_broker(al_channel *channel, const amqp_channel_close_t *close) {
-  char text[256];
-  snprintf(text, sizeof text, "%.*s", (int)close->reply_text.len, (const char *)close->reply_text.bytes);
+  char told[256], text[320];
+  snprintf(told, sizeof told, "%.*s", (int)close->reply_text.len, (const char *)close->reply_text.bytes);
+  snprintf(text, sizeof text, "%s%s", told, lacking(close, told));
   if (!text[0]) snprintf(text, sizeof text, "the broker closed the channel, with code %d", close->reply_code);
   al_event event = {.kind = AL_EVENT_CLOSED,
                     .method = (amqp_method_number_t)close->class_id << 16 | close->method_id,

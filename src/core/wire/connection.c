@@ -172,8 +172,12 @@ static void closed_by_broker(al_link *link, const amqp_connection_close_t *close
   link->has_broken = close->reply_code == AMQP_INTERNAL_ERROR;
   al_code code = al_handshake_refusal(link->state, close);
   bool is_nameless = code == AL_VHOST && link->settings->vhost[0] == '\0';
+  char who[AL_MESSAGE_SIZE] = "";
+  if (code == AL_AUTH)
+    snprintf(who, sizeof who, " (user \"%.80s\", %.120s:%d)", link->settings->user, link->settings->host,
+             link->settings->port);
   al_connection_abort(
-      link, code, "the broker closed the connection: %.*s%s", (int)close->reply_text.len,
+      link, code, "the broker closed the connection%s: %.*s%s", who, (int)close->reply_text.len,
       (const char *)close->reply_text.bytes,
       is_nameless ? " (a URL that ends with \"/\" names the virtual host \"\"; without it, it is \"/\")"
                   : "");
