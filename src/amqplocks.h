@@ -440,8 +440,8 @@ typedef struct al_acquire_options {
    * AL_LIMIT (there are fewer), and with AL_DEADLOCK (this session holds one of them already). Clients that take several
    * do so one after the other; clients that take one go on meanwhile. */
   int count;
-  /* So many nanoseconds after the acquire the session releases the lock, whatever its holder does: it is lost, and
-   * al_lock_reason() begins with "expired". 0: never. */
+  /* So many nanoseconds after the acquire the session releases the lock, also if its holder hangs (in an event loop, if
+   * the loop runs). It is then lost, and al_lock_reason() begins with "expired". 0: never. */
   int64_t at_most;
 } al_acquire_options;
 
@@ -617,8 +617,8 @@ int64_t al_lock_fence(const al_lock *lock);
 const char *al_lock_permit(const al_lock *lock);
 
 /* Returns AL_OK if the lock is held, and the broker's last answer is recent enough to be sure of that at `now` (of
- * al_system_now()). Otherwise returns AL_SUSPECT, AL_LOST, AL_NOT_HELD or AL_FORKED. Reads nothing from the
- * connection: what has not been read yet is not known here. */
+ * al_system_now()). Otherwise returns AL_SUSPECT, AL_LOST, AL_NOT_HELD or AL_FORKED. Does no I/O: what has not been
+ * read from the connection yet is not known here. */
 al_code al_lock_held(const al_lock *lock, int64_t now);
 /* Returns until when al_lock_held() returns AL_OK if no more answer of the broker arrives, by al_system_now()'s
  * clock. A time in the past: AL_SUSPECT. 0: the lock is not held any more. Does no I/O. */

@@ -38,8 +38,9 @@ local slots_schema = options.merge(schema, { count = checks.whole(1, core.slots_
 ---  until `timeout` has passed (false)
 ---@field on_wait? fun(seconds: number, reason: string) called when waiting starts and about every second, with the
 ---  seconds waited and the reason, such as "3 of 3 held"
----@field at_most? number seconds after the acquire at which the connection releases the lock, whatever the program
----  does; it is then "lost", and the message says "expired" (none)
+---@field at_most? number seconds after the acquire at which the connection releases the lock, also if the program hangs
+---  (in an event loop, if the loop runs); it is then "lost", and the message says "expired". In `conn:all` each lock
+---  has its own time (none)
 
 ---@class amqplocks.SlotsOptions: amqplocks.AcquireOptions
 ---@field count? integer acquire so many slots or permits, or none of them; above 1 the result is amqplocks.Locks (1)

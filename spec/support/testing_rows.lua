@@ -56,6 +56,18 @@ for _, kind in ipairs(KINDS) do
     return make(s.conn, s.name), make(s.rival, s.name)
   end
 
+  row(title .. ": free for others after its time, although its program hangs", function(s)
+    local own, others = create(s)
+    local lock = assert(own:acquire{ at_most = 0.3 })
+    assert.is_true(lock:certain_for() <= 0.3)
+    is(word, others:acquire{ timeout = 60 }) -- nothing calls the first connection meanwhile
+    is("lost", lock:held())
+    assert.matches(": expired: ", (select(2, lock:held())))
+    assert.equal(0, lock:certain_for())
+    is("lost", lock:verify())
+    is("lost", lock:release())
+  end)
+
   row(title .. ": acquired, verified, released", function(s)
     local own = create(s)
     local lock = own:try_acquire()

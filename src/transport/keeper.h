@@ -31,8 +31,9 @@ typedef struct al_keeper {
   /* Threads that want the turn and do not have it yet. A mutex is not fair: a keeper whose peer never pauses would take
    * it again and again. */
   _Atomic int claimants;
-  /* Until when it sleeps, if nothing comes before; AL_NEVER: it does not watch the connection, but for 100 ms at most. It
-   * is poked if something is due before that; while the session retains a lock, also if it does not watch. */
+  /* Until when it sleeps, if nothing comes before. AL_NEVER: it does not watch the connection now, and will again after
+   * 100 ms at most. It is poked if something is due before that; while the session retains a lock, also if it does not
+   * watch. */
   _Atomic int64_t sleeps_until;
 } al_keeper;
 

@@ -45,6 +45,7 @@ end
 --- It is lost so many seconds after now, unless it has ended; nil: it is not.
 function held:expire_in(seconds)
   if not seconds then return end
+  self.expires_at = self.broker.timeline.now + seconds
   self.broker.timeline:plan(seconds, function()
     self:lose "expired: it was held for as long as its acquire allows (at_most)"
   end)
@@ -115,7 +116,11 @@ end
 
 function box:revoked() return self.state.is_revoked or false end
 
-function box:certain_for() return self.state:trouble() and 0 or HEARTBEATS end
+function box:certain_for()
+  local state = self.state
+  local left = (state.expires_at or math.huge) - state.broker.timeline.now
+  return state:trouble() and 0 or math.min(left, HEARTBEATS)
+end
 
 function box:info()
   local state = self.state

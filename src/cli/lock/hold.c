@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cli/common/exits.h"
@@ -23,14 +24,13 @@ typedef struct hold {
   const cli_signals *signals;
   cli_news *news;
   int64_t until;
-  bool has_command; /* it has ended; its standard output is not ours */
   bool reads_input, is_over, was_revoked;
   cli_outcome outcome;
 } hold;
 
 static bool print(const hold *self, const char *what, const char *text) {
   char line[AL_MESSAGE_SIZE + 128];
-  if (self->has_command) return true;
+  if (!self->options->hold) return true; /* a command's output is not ours */
   snprintf(line, sizeof line, "%s%s%s", what, *text ? " " : "", text);
   cli_text_clean(line);
   return dprintf(STDOUT_FILENO, "%s\n", line) > 0;
@@ -63,9 +63,15 @@ void cli_hold_check_input(const cli_options *options) {
   if (options->hold && input_has_ended(options)) cli_usage_error("option --hold: %s", ENDED);
 }
 
+/* Orphans of a command that has ended. */
+static void reap(void) {
+  while (waitpid(-1, NULL, WNOHANG) > 0) continue;
+}
+
 static void take_signals(hold *self) {
   struct signalfd_siginfo info;
   while (cli_signals_next(self->signals, &info)) {
+    if (info.ssi_signo == SIGCHLD) reap();
     if (!cli_signals_gives_up((int)info.ssi_signo)) continue;
     self->outcome.signal = (int)info.ssi_signo;
     self->is_over = true;
@@ -83,7 +89,7 @@ static void mind_loss(hold *self) {
         text); /* its reader may be gone by now, as in "revoked": the exit status tells it, too */
   cli_news_lost(self->news, which, code, why);
   self->outcome.was_lost = true;
-  if (self->options->on_lost == CLI_LOST_IGNORE) return;
+  if (self->options->on_lost == CLI_LOST_IGNORE && self->options->hold) return;
   self->outcome.status = self->options->lost_status;
   self->is_over = true;
 }
@@ -100,9 +106,9 @@ static void mind_revocation(hold *self) {
 static void mind_time(hold *self) {
   if (self->is_over || al_system_now() < self->until) return;
   self->is_over = true;
-  if (self->has_command) return;
+  if (!self->options->hold) return;
   print(self, "expired", "");
-  cli_news_expired(self->news, cli_held_first(self->held));
+  cli_news_expired(self->news, self->held, "it is released");
   self->outcome.status = CLI_EXIT_EXPIRED;
 }
 
@@ -162,10 +168,11 @@ void cli_hold_longer(al_session *session, const cli_held *held, const cli_option
                .signals = signals,
                .news = news,
                .until = held->keep_until,
-               .has_command = true,
                .was_revoked = cli_held_revoked(held) != NULL};
   self.is_over = self.was_revoked && options->revoke_signal;
   if (al_system_now() < self.until && !self.is_over) cli_news_keeping(news, self.until);
   hold_on(&self);
-  if (self.outcome.was_lost && options->on_lost != CLI_LOST_IGNORE) *outcome = self.outcome;
+  if (!self.outcome.was_lost) return;
+  outcome->was_lost = true;
+  if (options->on_lost != CLI_LOST_IGNORE) outcome->status = options->lost_status;
 }

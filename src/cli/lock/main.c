@@ -50,7 +50,7 @@ static cli_outcome hold_or_run(al_session *session, const cli_held *held, const 
   if (signal) return (cli_outcome){.signal = signal};
   if (options->hold) return cli_hold(session, held, options, signals, news);
   cli_outcome outcome = cli_run(session, held, options, signals, news);
-  if (outcome.has_run && !outcome.was_lost && !outcome.gave_up)
+  if (options->at_least > 0 && outcome.has_run && !outcome.was_lost && !outcome.gave_up)
     cli_hold_longer(session, held, options, signals, news, &outcome);
   return outcome;
 }

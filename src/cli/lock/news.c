@@ -157,14 +157,15 @@ void cli_news_lost(cli_news *news, const al_lock *lock, al_code code, const char
   cli_status_end(&line, news->options->status_fd);
 }
 
-void cli_news_expired(cli_news *news, const al_lock *lock) {
+void cli_news_expired(cli_news *news, const cli_held *held, const char *consequence) {
   double most = (double)news->options->at_most / (double)AL_SECOND;
-  cli_error("expired: \"%s\" was held for %g s (--at-most)%s", news->options->name, most,
-            news->options->hold ? "" : "; the command is asked to end");
+  cli_error("expired: \"%s\" was held for %g s (--at-most); %s", news->options->name, most, consequence);
   cli_notify_status(news->notify_fd, "held \"%s\" for %g s", news->options->name, most);
-  cli_status line = cli_status_begin("expired");
-  put_held(&line, noted(news, lock));
-  cli_status_end(&line, news->options->status_fd);
+  for (int i = 0; i < held->count; i++) {
+    cli_status line = cli_status_begin("expired");
+    put_held(&line, noted(news, held->locks[i]));
+    cli_status_end(&line, news->options->status_fd);
+  }
 }
 
 void cli_news_keeping(const cli_news *news, int64_t until) {

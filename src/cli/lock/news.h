@@ -43,7 +43,7 @@ void cli_news_acquired(cli_news *news, const al_lock *lock);
 void cli_news_started(cli_news *news, int pid);
 void cli_news_revoked(cli_news *news, const al_lock *lock);
 void cli_news_lost(cli_news *news, const al_lock *lock, al_code code, const char *reason);
-void cli_news_expired(cli_news *news, const al_lock *lock); /* --at-most */
+void cli_news_expired(cli_news *news, const cli_held *held, const char *consequence); /* --at-most */
 void cli_news_ended(cli_news *news, int status);
 void cli_news_keeping(const cli_news *news, int64_t until); /* --at-least */
 void cli_news_released(cli_news *news);

@@ -248,7 +248,7 @@ static void check_grace(cli_options *options) {
   if (is_proved && GRACE_OF_PROOF < most) most = GRACE_OF_PROOF;
   if (options->hold || options->on_lost == CLI_LOST_IGNORE) options->has_guard = false;
   if (!is_given) options->grace = options->has_guard && GRACE > most ? most : GRACE;
-  if (options->has_guard && options->on_lost == CLI_LOST_TERM && options->grace > most)
+  if (options->has_guard && options->grace > most)
     cli_usage_error(
         is_proved
             ? "option --grace: more than %d s needs --no-guard"
@@ -265,6 +265,8 @@ static void check_restart(const cli_options *options) {
 }
 
 static void check_times(const cli_options *options) {
+  if (options->at_most > 0 && options->at_least > options->at_most)
+    cli_usage_error("option --at-least is more than --at-most");
   if (options->at_least > 0 && options->hold)
     cli_usage_error("option --at-least is for a COMMAND, and not for --hold");
   if (options->at_least > 0 && options->restarts)

@@ -86,9 +86,11 @@ static void tell_loss(run *self, int64_t now, const al_lock *which, al_code code
   cli_news_lost(self->news, which, code, text);
 }
 
-/* A loss may shorten an ending that has begun. */
+/* A loss may shorten an ending that has begun. The command must have ended when the next holder is in, unless it is to
+ * outlive the lock. */
 static void begin_ending(run *self, int64_t now, int64_t grace) {
   int64_t latest = self->certain_until + (self->options->has_guard ? -CLI_GUARD_SPARE : grace);
+  if (self->options->on_lost == CLI_LOST_IGNORE) latest = AL_NEVER;
   int64_t kill_at = cli_ending_kill_at(now, grace, latest);
   bool has_begun = self->is_ending || cli_guard_has_acted(&self->guard);
   if (self->is_ending) kill_at = earlier(kill_at, self->ending.kill_at);
@@ -124,7 +126,7 @@ static void mind_time(run *self, int64_t now) {
   if (self->is_ending || self->has_ended || now < self->held->expires_at) return;
   self->has_expired = true;
   begin_ending(self, now, self->options->grace);
-  cli_news_expired(self->news, cli_held_first(self->held));
+  cli_news_expired(self->news, self->held, consequence(self, now));
 }
 
 /* One that ends goes to the whole family. Others are messages to the command, and end processes that do not expect

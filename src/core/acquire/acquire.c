@@ -325,6 +325,7 @@ void al_acquire_missed(al_acquire *self) {
   bool is_race = code == AL_CONTENDED || code == AL_REMOVED || code == AL_UNAVAILABLE || code == AL_LOST;
   bool is_down = al_link_is_lost(&op->session->holder);
   AL_OP_TRACE(op, "%s \"%s\"", is_race ? "has lost the race for" : "cannot claim", claim->queue);
+  self->was_retained = false;
   if (is_race) {
     self->op.session->counts.contended++;
     al_race_note(&self->race, self->own);
@@ -417,6 +418,13 @@ bool al_acquire_may_wait(al_acquire *self) {
   return false;
 }
 
+static bool fails_with_holder(al_acquire *self) {
+  al_link *holder = &self->op.session->holder;
+  bool is_lost = al_link_is_lost(holder);
+  if (is_lost) al_op_fail_link(&self->op, holder);
+  return is_lost;
+}
+
 static void search_from_the_start(al_acquire *self) {
   al_race_reset(&self->race);
   search_anew(&self->op);
@@ -425,10 +433,7 @@ static void search_from_the_start(al_acquire *self) {
 static void wait_in_line(al_acquire *self) {
   al_session *session = self->op.session;
   bool has_token = al_line_has_token(&self->line);
-  if (al_link_is_lost(&session->holder)) { /* during the search */
-    al_op_fail_link(&self->op, &session->holder);
-    return;
-  }
+  if (fails_with_holder(self)) return; /* lost during the search */
   al_acquire_may_wait(self);
   al_resource_note_awaited(self->resource);
   if (al_line_join(&self->line)) {
@@ -459,9 +464,8 @@ static void joining(al_op *op) {
 static void waiting(al_op *op) {
   al_acquire *self = (al_acquire *)op;
   bool is_rung = al_pacing_is_over(&self->pacing, al_line_has_token(&self->line));
-  if (al_link_is_lost(&op->session->holder))
-    al_op_fail_link(op, &op->session->holder);
-  else if (is_rung && self->course == AL_COURSE_EARLY && self->kind->may_claim(self))
+  if (fails_with_holder(self)) return;
+  if (is_rung && self->course == AL_COURSE_EARLY && self->kind->may_claim(self))
     claim(self);
   else if (al_op_is_woken(op) || is_rung || al_line_has_gone(&self->line))
     search_from_the_start(self);

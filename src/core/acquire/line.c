@@ -34,7 +34,6 @@ bool al_line_has_gone(const al_line *line) {
 }
 
 bool al_line_is_outdated(const al_line *line) {
-  if (al_link_is_lost(&line->op->session->holder)) return false;
   bool is_rung = al_line_has_token(line) && line->before != AL_CONSUMER_HAS;
   return is_rung || (al_line_has_gone(line) && line->bell->found != AL_BELL_MISSING);
 }

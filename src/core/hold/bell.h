@@ -19,6 +19,9 @@
  * that is told that others wait (AL_TYPE_WAITING) would wake nobody if its process died. So it subscribes before all
  * waiters, rings, and receives that token itself (KEEPS).
  *
+ * A session that retains its lock (holder_queue.h) gives its token back at once, or rings (RETAINS): the waiter that is
+ * woken asks for the lock, and that ends the retention.
+ *
  * A bell that cancels its consumers, or closes their channel, may have been replaced by another bell: each waiter
  * then subscribes again. A bell that refuses the consume counts as missing. A token that led to no slot is thrown
  * away. Its waiter then waits on with its priority raised by one, so that it does not fall behind waiters that came

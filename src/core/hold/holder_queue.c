@@ -357,6 +357,7 @@ static bool exclusive_retain(al_claim *claim, int64_t nanoseconds) {
   al_bell_retain(own->bell);
   claim->was_let_go = true;
   claim->is_counted = false;
+  claim->expires_at = AL_NEVER;
   session->needs_cleanup = true;
   session->cleanup_due = al_earlier(session->cleanup_due, until);
   return true;

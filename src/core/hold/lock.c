@@ -67,9 +67,11 @@ static bool retain(al_lock *lock) {
 
 /* Does not wait for the answer. */
 static void let_go(al_lock *lock) {
-  if (lock->is_past || retain(lock)) return;
-  al_claim_release(lock->claim);
-  al_claim_notify(lock->claim);
+  if (lock->is_past) return;
+  if (!retain(lock)) {
+    al_claim_release(lock->claim);
+    al_claim_notify(lock->claim);
+  }
   al_session_flush(lock->session);
 }
 
@@ -140,11 +142,10 @@ const char *al_lock_reason(const al_lock *lock) { return lock->is_past ? "" : lo
 static bool is_let_go(const al_lock *lock) { return lock->released || lock->claim->was_let_go; }
 
 /* Takes the turn: otherwise a loss that the keeper is just recording would be called a doubt. */
-static al_code why_not(const al_lock *lock) {
+static al_code why_not(const al_lock *lock, int64_t now) {
   AL_TURN(lock->session);
-  if (!lock->released) al_claim_expire(lock->claim);
-  al_session_flush(lock->session);
-  if (!lock->released && lock->claim->state == AL_CLAIM_HELD) return AL_SUSPECT;
+  if (!lock->released && lock->claim->state == AL_CLAIM_HELD)
+    return al_claim_blame_time(lock->claim, now) ? AL_LOST : AL_SUSPECT;
   return is_let_go(lock) ? AL_NOT_HELD : AL_LOST;
 }
 
@@ -153,7 +154,7 @@ al_code al_lock_held(const al_lock *lock, int64_t now) {
   if (al_session_forked(lock->session)) return AL_FORKED;
   bool is_certain =
       !lock->released && lock->claim->state == AL_CLAIM_HELD && now < al_claim_certain_until(lock->claim);
-  return is_certain ? AL_OK : why_not(lock);
+  return is_certain ? AL_OK : why_not(lock, now);
 }
 
 int64_t al_lock_certain_until(const al_lock *lock) {
@@ -236,6 +237,7 @@ static void releasing(al_op *op) {
 
 static bool may_release(al_op *op) {
   al_lock *lock = ((lock_op *)op)->lock;
+  al_claim_expire(lock->claim);
   bool held = al_lock_is_still_held(op, lock);
   lock->released = true;
   if (!held) return false;

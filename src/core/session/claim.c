@@ -105,10 +105,16 @@ void al_claim_release(al_claim *claim) {
   claim->kind->release(claim);
 }
 
+bool al_claim_blame_time(al_claim *claim, int64_t now) {
+  if (now < claim->expires_at) return false;
+  al_claim_blame(claim, AL_LOST, "expired: it was held for as long as its acquire allows (at_most)");
+  return true;
+}
+
 int64_t al_claim_expire(al_claim *claim) {
   if (claim->state != AL_CLAIM_HELD || claim->was_let_go) return AL_NEVER;
-  if (claim->session->now < claim->expires_at) return claim->expires_at;
-  al_claim_lose(claim, "expired: it was held for as long as its acquire allows (at_most)");
+  if (!al_claim_blame_time(claim, claim->session->now)) return claim->expires_at;
+  al_claim_lose(claim, "");
   claim->kind->release(claim);
   al_claim_notify(claim);
   return AL_NEVER;
@@ -192,9 +198,9 @@ void al_claims_sweep(al_session *session) {
   session->needs_cleanup = false;
   session->cleanup_due = AL_NEVER;
   for (al_claim *claim = session->claims; claim; claim = claim->next) {
-    session->cleanup_due = al_earlier(session->cleanup_due, al_claim_expire(claim));
-    if (claim->kind->sweep)
-      session->cleanup_due = al_earlier(session->cleanup_due, claim->kind->sweep(claim));
+    int64_t expires_at = al_claim_expire(claim),
+            due = claim->kind->sweep ? claim->kind->sweep(claim) : AL_NEVER;
+    session->cleanup_due = al_earlier(session->cleanup_due, al_earlier(expires_at, due));
   }
   session->needs_cleanup |= session->cleanup_due != AL_NEVER;
   for (al_claim **at = &session->claims; *at;) {

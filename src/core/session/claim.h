@@ -85,6 +85,8 @@ void al_claim_undo(al_claim *claim, al_op *op);
  * the number returned, or the claim is no longer HELD. Returns 0 if there is no channel to ask on. */
 int al_claim_confirm(al_claim *claim);
 
+/* HELD: returns true if its time is over, which is then why it is lost. */
+bool al_claim_blame_time(al_claim *claim, int64_t now);
 /* HELD, and its time is over: it is lost, and released. Returns when to call this again. */
 int64_t al_claim_expire(al_claim *claim);
 

@@ -55,7 +55,7 @@ struct al_op {
   bool is_final;       /* it may begin although the session is closed */
   bool is_acquire;     /* its end is counted (al_session_stats) */
   bool is_inner;       /* it is a part of another operation: its end is not counted */
-  int64_t at_most;     /* of an acquire: for how long its locks may be held; 0: they expire never */
+  int64_t at_most;     /* of an acquire: for how long its locks may be held; 0: without a limit */
 
   int64_t deadline;    /* the caller's; AL_NEVER */
   int64_t reply_by;    /* when the exchange under way must be answered; AL_NEVER if there is none */
