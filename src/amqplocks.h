@@ -443,6 +443,9 @@ typedef struct al_acquire_options {
   /* So many nanoseconds after the acquire the session releases the lock, also if its holder hangs (in an event loop, if
    * the loop runs). It is then lost, and al_lock_reason() begins with "expired". 0: never. */
   int64_t at_most;
+  /* Of a mutex: asks its holder to release it, as al_mutex_revoke() does; the holder decides (al_lock_revoked()). So does
+   * every second look of a waiter, for holders that came meanwhile. Other kinds of locks ignore it. */
+  bool revoke;
 } al_acquire_options;
 
 /* Sets: wait for ever, not fair, priority 0, not patient, poll 5 s, one, not limited in time. */

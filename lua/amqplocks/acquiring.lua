@@ -28,6 +28,7 @@ local schema = {
 }
 
 local slots_schema = options.merge(schema, { count = checks.whole(1, core.slots_max) })
+local mutex_schema = options.merge(schema, { revoke = checks.boolean })
 
 ---@class amqplocks.AcquireOptions
 ---@field timeout? number seconds; none: until it is acquired or the broker is lost; 0: try once, do not wait
@@ -45,7 +46,10 @@ local slots_schema = options.merge(schema, { count = checks.whole(1, core.slots_
 ---@class amqplocks.SlotsOptions: amqplocks.AcquireOptions
 ---@field count? integer acquire so many slots or permits, or none of them; above 1 the result is amqplocks.Locks (1)
 
-local function schema_of(self) return self._counts and slots_schema or schema end
+---@class amqplocks.MutexAcquireOptions: amqplocks.AcquireOptions
+---@field revoke? boolean ask the holder to release, as mutex:revoke does; not of a persistent mutex (false)
+
+local function schema_of(self) return self._counts and slots_schema or self._asks_back and mutex_schema or schema end
 
 local NONE = {}
 local ONCE = { timeout = 0 }

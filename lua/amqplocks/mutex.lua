@@ -34,7 +34,7 @@ local schema = options.merge(acquiring.resource_schema, {
 ---@class amqplocks.Mutex
 ---@field name string
 ---@field persistent boolean
-local Mutex = { _kind = "mutex", _method = "acquire" }
+local Mutex = { _kind = "mutex", _method = "acquire", _asks_back = true }
 local metatable = { __index = Mutex, __name = "amqplocks.mutex" }
 
 function metatable.__tostring(self)
@@ -49,15 +49,15 @@ end
 function Mutex:try_acquire(opts) return acquiring.try(self, "acquire", opts) end
 
 --- Takes the mutex, and waits for it as semaphore:acquire does.
----@param opts? amqplocks.AcquireOptions
+---@param opts? amqplocks.MutexAcquireOptions
 ---@return amqplocks.Lock|nil, string? message, amqplocks.Code? code "timeout", "deadlock" (this connection holds it),
 ---  and those of try_acquire but "busy"
 function Mutex:acquire(opts) return acquiring.acquire(self, "acquire", opts) end
 
 --- Calls fn(lock, …) while holding the mutex, and returns true and then its results; see semaphore:with.
----@overload fun(self: amqplocks.Mutex, opts: amqplocks.AcquireOptions, fn: amqplocks.Work, ...): true?, ...any
+---@overload fun(self: amqplocks.Mutex, opts: amqplocks.MutexAcquireOptions, fn: amqplocks.Work, ...): true?, ...any
 ---@overload fun(self: amqplocks.Mutex, fn: amqplocks.Work, ...): true?, ...any
----@param ... any an optional table of acquire's options, the function, and further arguments for it
+---@param ... any an optional table (amqplocks.MutexAcquireOptions), the function, and further arguments for it
 ---@return true|nil had, any ... after true the results of fn; after nil a message and an amqplocks.Code: "lost", or one
 ---  of acquire
 function Mutex:with(...) return acquiring.with(self, "acquire", "with", ...) end
@@ -122,6 +122,7 @@ function mutex.new(connection, name, opts)
     persistent = opts.persistent or false,
     _kind = opts.persistent and "slot" or "mutex",
     _fenced = opts.fenced or false,
+    _asks_back = not opts.persistent,
     _entering = opts.reentrant and reentrant.enter or nil,
     _owner = opts.owner,
     _connection = connection,

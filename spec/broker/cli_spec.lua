@@ -499,6 +499,20 @@ while True: print(one.recv(4096).decode(), flush=True)
     end)
   end)
 
+  it("runs in place of the one before it with --take-over, and the next in place of it", function()
+    local name, before = gate.name(), nil
+    for i = 1, 3 do
+      local one = command.start({}, "--take-over", "--poll=0.2", "--on-revoke=TERM", name, "-c",
+        ("echo in %d; exec sleep 600"):format(i))
+      one:await("in " .. i .. "\n")
+      if before then assert.same({ "exit", 143 }, { before:wait() }) end
+      before = one
+    end
+    for _, option in ipairs { "-S", "-r", "-W", "--fast", "--all" } do
+      assert.matches("%-%-take%-over", ends(64, "--take-over", option, "mutex:db", "true"))
+    end
+  end)
+
   it("sends the signal of --on-revoke to the process group of its command, and to no other process", function()
     local name = stage.semaphore(1)
     local one = command.start({ input = true }, "-S", "--on-revoke", "USR1", name, "-c", [[

@@ -159,6 +159,20 @@ for _, kind in ipairs(KINDS) do
   end, true)
 end
 
+row("mutex: an acquire asks its holder to release, if it is told to", function(s)
+  local lock = s.conn:mutex(s.name):try_acquire()
+  is("timeout", s.rival:mutex(s.name):acquire { timeout = 0.3 })
+  is(false, lock:revoked())
+  is("timeout", s.rival:mutex(s.name):acquire { timeout = 0.3, revoke = true })
+  for _ = 1, 600 do -- a message to the holder is on its way
+    if lock:revoked() then break end
+    is(true, lock:verify())
+  end
+  is(true, lock:revoked())
+  is(true, lock:release())
+  assert.is_false((pcall(s.conn.semaphore(s.conn, s.name).acquire, s.conn:semaphore(s.name), { revoke = true })))
+end)
+
 -- ---- readers and writers --------------------------------------------------------------------------------------------
 
 row("readers: beside each other, and not beside a writer", function(s)

@@ -76,7 +76,8 @@ static void give_turn(al_session *session) {
   struct al_transport *transport = session->transport;
   if (--transport->turns == 0 && transport->is_alarm_due) raise_alarm(transport);
   al_keeper *keeper = &transport->keeper;
-  bool must_wake = session->retained || keeper->sleeps_until != AL_NEVER;
+  bool is_planned = keeper->sleeps_until != AL_NEVER && session->cleanup_due > session->now;
+  bool must_wake = session->retained || is_planned;
   if (must_wake && session->cleanup_due < keeper->sleeps_until) al_keeper_poke(keeper);
   pthread_mutex_unlock(&transport->turn);
 }

@@ -44,6 +44,7 @@ local function step(op)
   local result, code, words = op.claim()
   if result then return got(op, result) end
   op.reason = words
+  for _, state in ipairs(op.asks_back and op.resource:locks() or {}) do state:revoke() end
   if code ~= "busy" then return refuse(op, code, words) end
   if op.is_single then return op:fail("busy", words) end
   op.waits_since = op.waits_since or now
@@ -99,7 +100,7 @@ return function(session, resource, claims, how)
   entry.count = count
   local op = operation.new(session, entry, step)
   op.is_single, op.is_patient, op.count = timeout == 0, how.patient and timeout ~= 0, count
-  op.priority, op.at_most = how.priority or 0, how.at_most
+  op.priority, op.at_most, op.asks_back, op.resource = how.priority or 0, how.at_most, how.revoke, resource
   op.deadline = timeout and timeout > 0 and session.broker.timeline.now + timeout or nil
   op.is_acquire, op.most, op.is_fenced, op.queue_type = true, claims.most, claims.is_fenced, claims.queue_type
   if count then

@@ -59,7 +59,7 @@ end
 local function call(fn, arguments)
   if not fn.is_object then return schemas_of(amqplocks[fn.name], unpack(arguments, 1, arguments.n)) end
   local object = objects()[fn.owner]
-  if fn.owner == "Mutex" and fn.name ~= "revoke" then
+  if fn.owner == "Mutex" and (fn.name == "create" or fn.name == "destroy") then
     object = object._connection:mutex("a", { persistent = true }) -- only those are created and destroyed
   end
   return schemas_of(object[fn.name], object, unpack(arguments, 1, arguments.n))

@@ -63,6 +63,7 @@ static al_op *begin(al_session *session, const cli_options *options, const cli_w
   how.priority = options->priority;
   how.patient = options->patient;
   how.count = options->count;
+  how.revoke = options->takes_over;
   if (options->poll > 0) how.poll = options->poll;
   return begin_kind(session, options, wish, &how);
 }

@@ -146,6 +146,7 @@ static const cli_option rows[] = {
   {"nonblock", 'n', .help = "do not wait", .take = take_nonblock},
   {"conflict-exit-code", 'E', "N", "exit status if it was not acquired in time (75)", cli_take_number,
    AT(conflict_status), 0, 255},
+  {"take-over", .help = "ask the holder of the mutex to release it", FLAG(takes_over)},
   {"wait-broker", .help = "wait for a broker that is away, too", FLAG(patient)},
   {"fair", .help = "queue behind all that wait already", FLAG(fair)},
   {"priority", 0, "N", "waiters with a higher number are served first (0)", cli_take_number, AT(priority), -32768, 32767},
@@ -219,6 +220,9 @@ static void check_kind(const cli_options *options) {
   if (options->quorum && !is_of_tokens && options->slots == 0)
     cli_usage_error("option --quorum is for -P, --fast, and for semaphores that --slots creates");
   if (options->random && options->kind != AL_LOCK_SLOT) cli_usage_error("option --random is for -S");
+  if (options->takes_over && options->kind != AL_LOCK_MUTEX)
+    cli_usage_error(
+        "option --take-over is for a mutex: holders of other locks are asked by amqp-lock-admin revoke");
   if (options->count > 1 && options->kind != AL_LOCK_SLOT && options->kind != AL_LOCK_PERMIT)
     cli_usage_error("option --count is for -S and -P: other locks have one holder");
 }
@@ -229,6 +233,7 @@ static void check_all(const cli_options *options) {
     cli_usage_error(
         "option --all: the kinds of the locks stand in its list, such as --all slot:images,mutex:db");
   if (options->fenced) cli_usage_error("option --fenced is for one lock, and not for --all");
+  if (options->takes_over) cli_usage_error("option --take-over is for one lock, and not for --all");
   if (options->count > 1) cli_usage_error("option --count is for one lock, and not for --all");
 }
 

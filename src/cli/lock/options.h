@@ -28,7 +28,7 @@ typedef struct cli_options {
   bool has_timeout;
   int64_t timeout; /* AL_NEVER: for ever; 0: do not wait */
   int64_t poll;    /* -1: the library's default */
-  bool patient, fair, random;
+  bool patient, fair, random, takes_over;
   int priority;
   int conflict_status;
   /* while it is held */

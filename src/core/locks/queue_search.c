@@ -33,6 +33,8 @@ static void ask(al_queue_search *search, al_acquire *self) {
   search->is_asked = true;
   al_op_ask(op);
   al_message message = self->line.joins_first ? AL_MESSAGE_WAITING : AL_MESSAGE_PROBE;
+  search->revokes = self->options.revoke && !search->revokes; /* the holder must learn both */
+  if (search->revokes) message = AL_MESSAGE_REVOKE;
   al_probes_begin(&search->probes, op, message, probing, 1, queue_name, search);
 }
 

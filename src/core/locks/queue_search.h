@@ -7,7 +7,8 @@
  * A search asks whether the queue exists. If waiters made the bell (bell.h: the queue whose messages, the tokens,
  * wake them), the question of an acquire that joined the line also tells the holder that somebody waits. The holder
  * then takes a token from the bell, so that the broker wakes the next waiter if the holder dies; when it acquires the
- * lock again, it first joins the line. While a claim of this very session is being released or undone, the search
+ * lock again, it first joins the line. With al_acquire_options.revoke every second question asks the holder to release.
+ * While a claim of this very session is being released or undone, the search
  * waits until that is gone: by then it is nobody's any more. */
 #ifndef AL_CORE_LOCKS_QUEUE_SEARCH_H
 #define AL_CORE_LOCKS_QUEUE_SEARCH_H
@@ -18,6 +19,7 @@ typedef struct al_queue_search {
   char queue[AL_NAME_SIZE];
   al_probes probes;
   bool is_asked;
+  bool revokes; /* the last question asked the holder to release */
 } al_queue_search;
 
 /* For the functions of an acquire's kind. `search->queue` is set. */
