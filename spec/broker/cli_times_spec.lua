@@ -5,6 +5,7 @@
 local broker = require "spec.support.broker"
 local command = require "spec.support.command"
 local gate = require "spec.support.gate"
+local process = require "spec.support.process"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
@@ -86,6 +87,19 @@ describe("amqp-lock --at-least", function()
       assert.same({ "exit", 0 }, { one:wait() })
     end
   end)
+end)
+
+operated_it("amqp-lock --held-file has a file while the lock is held, however that ends", function()
+  local path = command.place() .. "/held"
+  for _, ends in ipairs { "TERM", "KILL", "lost" } do
+    local name = gate.name()
+    local one, jobs = start(1, "--held-file", path, name, "-c", "cat " .. path .. "; echo job $$; exec sleep 600")
+    assert.matches("^%x+\n$", process.contents(path))
+    if ends == "lost" then broker.suite:delete_queue(gate.queue("mutex", name)) else one:signal(ends) end
+    until_true(function() return not process.contents(path) end, SECONDS)
+    jobs[1]:await_end(SECONDS)
+  end
+  command.ends({}, 0, "--held-file", "/no/such/directory/held", gate.name(), "true")
 end)
 
 describe("amqp-lock --at-most", function()

@@ -27,8 +27,9 @@ typedef struct watch {
   cli_guard_page *page;
   cli_family family;
   int64_t grace;
-  int alive; /* the guard's end of the pipe */
-  int timer; /* -1: denied */
+  const char *held_file; /* to be removed; NULL: none */
+  int alive;             /* the guard's end of the pipe */
+  int timer;             /* -1: denied */
 } watch;
 
 /* When the guard has to act, if nothing is renewed. */
@@ -100,6 +101,7 @@ static _Noreturn void be_guard(watch *self) {
   self->family.guard = getpid();
   cli_descriptors_leave();
   watch_program(self);
+  if (self->held_file) unlink(self->held_file);
   /* a command that has ended by itself leaves behind what it wants; an ending that has begun goes on */
   if (!cli_family_command_ended(&self->family) || self->page->kill_at) end_command(self);
   _exit(0);
@@ -131,13 +133,14 @@ static bool fork_guard(cli_guard *guard, al_session *session, const cli_command 
 }
 
 bool cli_guard_begin(cli_guard *guard, al_session *session, int64_t certain_until, const cli_command *command,
-                     cli_family *family, int64_t grace) {
+                     cli_family *family, int64_t grace, const char *held_file) {
   int alive[2];
   *guard = (cli_guard){.page = make_page(), .alive = -1};
   if (!guard->page || pipe2(alive, O_CLOEXEC) < 0) return false;
   watch self = {.page = guard->page,
                 .family = *family,
                 .grace = grace,
+                .held_file = held_file,
                 .alive = alive[0],
                 .timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK)};
   guard->alive = alive[1];

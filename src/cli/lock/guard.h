@@ -41,11 +41,11 @@ typedef struct cli_guard {
   cli_guard_page *page;
 } cli_guard;
 
-/* Forks the guard of `family`, that of `command`, and enters it there. `grace` is at most one heartbeat. The command is
- * forked, and not let through its gate yet. Returns false if there is no memory, process or descriptor left; errno says
- * why. */
+/* Forks the guard of `family`, that of `command`, and enters it there. `grace` is at most one heartbeat. The guard
+ * removes `held_file` when the program cannot; NULL: there is none. The command is forked, and not let through its gate
+ * yet. Returns false if there is no memory, process or descriptor left; errno says why. */
 bool cli_guard_begin(cli_guard *guard, al_session *session, int64_t certain_until, const cli_command *command,
-                     cli_family *family, int64_t grace);
+                     cli_family *family, int64_t grace, const char *held_file);
 
 /* Tells the guard until when the lock is certain. */
 void cli_guard_renew(cli_guard *guard, int64_t certain_until);

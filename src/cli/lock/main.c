@@ -65,6 +65,7 @@ static bool begins_again(const cli_options *options, const cli_outcome *outcome)
 static void release(al_session *session, cli_held *held, const cli_options *options, cli_news *news,
                     cli_outcome *outcome) {
   if (!begins_again(options, outcome)) cli_notify_send(news->notify_fd, "STOPPING=1");
+  cli_news_releasing(news);
   if (outcome->was_lost) {
     al_session_abort(session);
     cli_held_drop(held);

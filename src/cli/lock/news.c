@@ -2,9 +2,12 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "cli/lock/news.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "cli/common/report.h"
 #include "cli/lock/notify.h"
@@ -116,6 +119,18 @@ static void put_held(cli_status *line, const cli_news_lock *lock) {
   cli_status_seconds(line, "held", seconds_since(lock->acquired_at));
 }
 
+static void make_file(const cli_news *news) {
+  const char *path = news->options->held_file;
+  int fd = path ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644) : -1;
+  if (path && (fd < 0 || dprintf(fd, "%s\n", news->locks[0].ticket) < 0))
+    cli_warn("--held-file %s: %s", path, strerror(errno));
+  if (fd >= 0) close(fd);
+}
+
+static void remove_file(const cli_news *news) {
+  if (news->options->held_file) unlink(news->options->held_file);
+}
+
 void cli_news_acquired(cli_news *news, const al_lock *lock) {
   char words[AL_LOCK_WORDS];
   cli_progress("acquired %s, ticket %s", al_lock_words(lock, words), al_lock_ticket(lock));
@@ -125,6 +140,7 @@ void cli_news_acquired(cli_news *news, const al_lock *lock) {
   cli_status_seconds(&line, "acquired_at", al_lock_acquired_at(lock));
   cli_status_seconds(&line, "waited", seconds_since(news->asked_at));
   cli_status_end(&line, news->options->status_fd);
+  if (news->locks_count == 1) make_file(news); /* all of them are held */
 }
 
 void cli_news_started(cli_news *news, int pid) {
@@ -149,6 +165,7 @@ void cli_news_revoked(cli_news *news, const al_lock *lock) {
 
 void cli_news_lost(cli_news *news, const al_lock *lock, al_code code, const char *reason) {
   char words[AL_LOCK_WORDS];
+  remove_file(news);
   cli_error("%s: %s: %s", al_code_name(code), al_lock_words(lock, words), reason);
   cli_notify_status(news->notify_fd, "lost \"%s\": %s", al_lock_name(lock), reason);
   cli_status line = cli_status_begin("lost");
@@ -182,6 +199,8 @@ void cli_news_ended(cli_news *news, int status) {
     cli_status_number(&line, "status", WEXITSTATUS(status));
   cli_status_end(&line, news->options->status_fd);
 }
+
+void cli_news_releasing(const cli_news *news) { remove_file(news); }
 
 void cli_news_released(cli_news *news) {
   cli_progress("released \"%s\"", news->options->name);

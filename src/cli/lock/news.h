@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * What amqp-lock tells, to all that want to know: people (report.h), programs (status.h) and systemd (notify.h). */
+ * What amqp-lock tells, to all that want to know: people (report.h), programs (status.h), systemd (notify.h), and those
+ * that look for the file of --held-file, such as probes of Kubernetes. */
 #ifndef CLI_LOCK_NEWS_H
 #define CLI_LOCK_NEWS_H
 
@@ -46,6 +47,7 @@ void cli_news_lost(cli_news *news, const al_lock *lock, al_code code, const char
 void cli_news_expired(cli_news *news, const cli_held *held, const char *consequence); /* --at-most */
 void cli_news_ended(cli_news *news, int status);
 void cli_news_keeping(const cli_news *news, int64_t until); /* --at-least */
+void cli_news_releasing(const cli_news *news);
 void cli_news_released(cli_news *news);
 
 #endif

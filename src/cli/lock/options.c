@@ -168,6 +168,7 @@ static const cli_option rows[] = {
 
   CLI_TELLING,
   {"status-fd", 0, "N", "write JSON lines to descriptor N", .take = take_status_fd},
+  {"held-file", 0, "PATH", "a file that exists while it is held", cli_take_text, AT(held_file)},
   {"notify", .help = "tell systemd: READY=1 once it is held", FLAG(notify)},
   {"version", 'V', .help = "print the version", .take = take_version},
   {"help", 'h', .help = "print this", .take = take_help},

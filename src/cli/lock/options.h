@@ -40,9 +40,10 @@ typedef struct cli_options {
   int64_t lost_grace;        /* the same when the lock is lost; --on-lost kill: 0 */
   int64_t at_least, at_most; /* nanoseconds from the acquire on for which it is held; 0: not given */
   int lost_status;
-  int revoke_signal; /* 0: none */
-  char **command;    /* ends with NULL */
-  int status_fd;     /* -1: none */
+  int revoke_signal;     /* 0: none */
+  char **command;        /* ends with NULL */
+  int status_fd;         /* -1: none */
+  const char *held_file; /* NULL: none */
   cli_broker broker;
 } cli_options;
 

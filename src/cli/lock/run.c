@@ -291,7 +291,7 @@ static bool ascertain(run *self) {
 static bool begin_guard(run *self) {
   if (!self->options->has_guard) return true;
   return cli_guard_begin(&self->guard, self->session, self->certain_until, &self->command, &self->family,
-                         self->options->lost_grace);
+                         self->options->lost_grace, self->options->held_file);
 }
 
 static bool is_shell_line(char **command) {
