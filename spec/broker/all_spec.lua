@@ -25,31 +25,6 @@ end
 stage.tidy()
 
 describe("several locks at once", function()
-  it("are held together, whatever their kinds, and released together", function()
-    local conn, a, rw = stage.connect(), gate.name(), gate.name()
-    local semaphore, permits, fast = stage.semaphore(2), stage.name(), stage.name()
-    assert(conn:token_semaphore(permits):create(1))
-    stage.undo(function() assert(stage.connect():token_semaphore(permits):destroy()) end)
-    stage.undo(function() client.shared():delete(fast .. "-fastmutex") end)
-    local all = conn:all{
-      conn:rwlock(rw):writer(), conn:mutex(a), conn:semaphore(semaphore), conn:token_semaphore(permits),
-      conn:fast_mutex(fast),
-    }
-    local locks = assert(all:acquire(LONG))
-    local kinds = {}
-    for i, lock in ipairs(locks.locks) do kinds[i] = lock.kind end
-    assert.same({ "write", "mutex", "slot", "permit", "fast_mutex" }, kinds)
-    assert.is_true(locks:held() and locks:verify() and locks:certain_for() > 0 and not locks:revoked())
-    local other = stage.connect()
-    local theirs = { other:rwlock(rw):reader(), other:mutex(a), other:token_semaphore(permits), other:fast_mutex(fast) }
-    for _, one in ipairs(theirs) do stage.fails("busy", one:try_acquire()) end
-    assert.is_true(stage.held(semaphore, 1))
-    assert.is_true(locks:release())
-    for _, one in ipairs(theirs) do assert(one:acquire(LONG)):release() end
-    assert.is_false(stage.held(semaphore, 1))
-    stage.fails("not_held", locks:release())
-  end)
-
   -- The order is the same in all locales: unit/lua/locale_spec.
   it("are acquired in one order, so that clients that name them otherwise do not wait for each other", function()
     local a, b = names()
@@ -175,14 +150,5 @@ describe("several locks at once", function()
     assert.error_matches(function() conn:all{ mutex }:try_acquire{ timeout = 2 } end, "try_acquire: unknown option")
     assert.error_matches(function() conn:all{ mutex }:with() end, "with: a function must be given")
     assert.error_matches(function() conn.all{ mutex } end, "must be called with a colon")
-  end)
-
-  it("of a closed connection fail", function()
-    local conn, other = stage.connect(), stage.connect()
-    local a, b = names()
-    local all = conn:all{ conn:mutex(a), other:mutex(b) }
-    other:close()
-    stage.fails("closed", all:acquire())
-    assert.is_false(held(a))
   end)
 end)

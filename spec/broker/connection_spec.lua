@@ -128,18 +128,6 @@ describe("connect", function()
     assert.is_true(holding:locked(stage.holder(name, 1)))
     assert(lock:release())
   end)
-
-  it("gives what does nothing any more, once it was closed, and says so", function()
-    local name, conn = stage.semaphore(1), stage.connect()
-    local sem, admin = conn:semaphore(name), conn:admin(name)
-    assert.is_true(conn:close())
-    for _, call in ipairs{ { sem, "try_acquire" }, { sem, "acquire" }, { sem, "with", print }, { admin, "slots" },
-      { admin, "resize", 2 }, { conn:semaphore(name), "acquire", { timeout = 5 } } } do
-      stage.fails("closed", call[1][call[2]](call[1], call[3]))
-    end
-    assert.is_true(conn:close())
-    assert.is_true(stage.free(name, 1))
-  end)
 end)
 
 describe("TLS", function()

@@ -78,16 +78,6 @@ describe("several slots at once", function()
     assert.same({ true, 1 }, { fenced:with(gather(1), function(lock) return lock.slot end) })
   end)
 
-  it("are not held at all if they are not free in time", function()
-    local conn, name = stage.connect(), semaphore(3)
-    stage.take(stage.connect():semaphore(name))
-    local message = stage.fails("busy", conn:semaphore(name):acquire{ count = 3, timeout = 0 })
-    assert.matches('2 of 3 slots of "' .. name .. '" were taken', message, 1, true)
-    stage.fails("timeout", conn:semaphore(name):acquire{ count = 3, timeout = 0.2 })
-    until_true(function() return held(name, 3) == 1 and not is_gathering(name) end)
-    assert(conn:semaphore(name):acquire(gather(2))):release()
-  end)
-
   it("wait for slots that come free, and hold those that they have meanwhile", function()
     local conn, other, name = stage.connect(), stage.connect(), semaphore(3)
     local single, reasons = assert(other:semaphore(name):try_acquire()), {}

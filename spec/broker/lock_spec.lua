@@ -51,19 +51,6 @@ describe("a lock", function()
       stage.fails("not_held", lock:release())
     end
   end)
-
-  it("is kept when its slot is removed, and says so when it is verified", function()
-    local lock, name, _, sem = locked()
-    stage.remove(name, 1)
-    assert.matches(name, stage.fails("removed", lock:verify()), 1, true)
-    assert.is_true(lock:held() and stage.held(name, 1))
-    stage.add(name, 1, 1)
-    stage.fails("busy", stage.connect():semaphore(name):try_acquire())
-    stage.remove(name, 1)
-    assert.is_true(lock:release())
-    assert.is_true(stage.free(name, 1))
-    stage.fails("not_found", sem:try_acquire())
-  end)
 end)
 
 -- The end of a waiter's time, and the messages meanwhile.

@@ -56,22 +56,10 @@ describe("a readers–writer lock", function()
     assert.same({}, gate.queues(name))
     local lock = write(name)
     assert.same({ door(name) }, gate.queues(name))
+    assert(lock:downgrade())
+    assert.same({ name .. "-reader-" .. lock.ticket }, gate.queues(name))
     assert(lock:release())
     assert.same({}, gate.queues(name))
-  end)
-
-  it("is read by as many as like, of other connections and other processes, and then not written", function()
-    local name, readers = gate.name(), {}
-    for i = 1, 3 do readers[i] = read(name) end
-    local other = gate.holder("read", name)
-    for i = 1, 3 do
-      assert.equal(('busy: a reader holds "%s"'):format(name), is_busy("write", name))
-      assert.is_true(readers[i]:verify() and readers[i]:release())
-    end
-    is_busy("write", name)
-    line.leave(other)
-    assert.is_false(is_read(name))
-    assert.is_true(write(name):verify())
   end)
 
   for _, kind in ipairs{ "read", "write" } do
@@ -106,18 +94,6 @@ describe("a writer that waits for readers", function()
     gate.served(late)
     assert.is_true(is_read(name) and not is_shut(name))
   end)
-
-  it("opens the door again when its time is over, and says why", function()
-    local name = gate.name()
-    local reader = read(name)
-    local message, patience = stage.times_out(function(seconds)
-      return gate.new(stage.connect(), "write", name):acquire{ timeout = seconds }
-    end, function(message) return message:find("(a reader holds the lock)", 1, true) end)
-    assert.equal(('timeout: "%s" could not be locked for writing within %g s (a reader holds the lock)'):format(
-      name, patience), message)
-    gate.until_free("write", name)
-    assert.is_true(read(name):verify() and reader:verify())
-  end)
 end)
 
 it("those who wait are in one line: the readers before a writer first, those behind it after it", function()
@@ -139,25 +115,6 @@ it("those who wait are in one line: the readers before a writer first, those beh
 end)
 
 describe("a writer that reads on", function()
-  operated_it("keeps other writers out and lets readers in, by another ticket; it is one queue then", function()
-    local name = gate.name()
-    local lock = write(name)
-    local ticket, since = lock.ticket, lock.acquired_at
-    assert.is_true(lock:downgrade())
-    assert.equal("read", lock.kind)
-    assert.not_equal(ticket, lock.ticket)
-    assert.is_true(lock.acquired_at >= since)
-    assert.same({ name .. "-reader-" .. lock.ticket }, gate.queues(name))
-    assert.is_true(lock:held() and lock:verify())
-    is_busy("write", name)
-    local other = read(name)
-    assert.is_true(lock:downgrade()) -- which reads already
-    assert.is_true(lock:release())
-    assert.is_true(other:verify() and other:release())
-    stage.fails("not_held", lock:downgrade())
-    assert_open(name)
-  end)
-
   it("lets those in who waited to read, and then those who waited to write", function()
     local name = gate.name()
     local holder, readers = gate.holder("write", name), {}

@@ -21,11 +21,11 @@ describe("a real broker, as amqplocks.testing:", function()
   stage.tidy()
 
   conformance(it, operated_it, function()
-    local name, label = stage.name(), client.unique "conformance"
-    stage.undo(function() stage.destroy(admin, name) end)
+    local name, other_name, label = stage.name(), stage.name(), client.unique "conformance"
+    for _, each in ipairs { name, other_name } do stage.undo(function() stage.destroy(admin, each) end) end
     local conn = stage.connect(nil, { name = label })
     return {
-      conn = conn, rival = stage.connect(), name = name,
+      conn = conn, rival = stage.connect(), name = name, other_name = other_name,
       connect = function(opts) return stage.connect(nil, opts) end,
       slots = function(count) assert(admin:admin(name):resize(count)) end,
       permits = function(count, queue_type)

@@ -61,22 +61,6 @@ local function until_ready(name, count)
 end
 
 describe("the fencing token of a permit", function ()
-  it("is an integer, there without an option, and larger for each later holder, on any connection", function ()
-    local name, conns, last, id = semaphore(1), {}, 0, nil
-    for i = 1, 3 do conns[i] = tokens(name, QUORUM) end
-    for i = 1, 30 do
-      local lock = take(conns[i % 3 + 1])
-      assert.equal(0, lock.fence % 1)
-      if math.type then assert.equal("integer", math.type(lock.fence)) end
-      assert.matches("^%x+$", lock.permit)
-      assert.equal(16, #lock.permit)
-      id = id or lock.permit
-      assert.equal(id, lock.permit)
-      last = grows(lock.fence, last)
-      assert(lock:release())
-    end
-  end)
-
   it("is larger after a holder was killed, and after a permit went back with its channel, or from an administrator",
     function ()
       local name, conn, last = semaphore(1), stage.connect(), 0
@@ -145,14 +129,6 @@ describe("the fencing token of a permit", function ()
     assert.equal(2, tokens(name, {}):add(1)) -- not told that the queue is a quorum queue
     for _ = 1, 2 do ids[take(tokens(name)).permit] = true end
     assert.is_true(next(ids) ~= nil and next(ids, (next(ids))) ~= nil)
-  end)
-
-  it("is nil on a classic queue, and may not be required there", function ()
-    local name = scene.name()
-    assert.equal(1, tokens(name, {}):create(1))
-    local lock = take(tokens(name, {}))
-    assert.same({}, { lock.fence, lock.permit })
-    assert.error_matches(function () tokens(name, { fenced = true }) end, 'fenced.*queue_type = "quorum"')
   end)
 end)
 

@@ -4,9 +4,9 @@
 --- The answers that clients get from a real broker and from amqplocks.testing: one table for both, as busted tests.
 -- Each row is a program over connections, and says what its calls return.
 --
--- A row gets a stage: conn and rival (two connections), connect(opts), name (unique), slots(n), permits(n, queue_type)
--- of that name, lose(lock), and is(expected, ...), which compares the results of a call: as text, "mutex", "slot 1" …
--- for a lock, or the code.
+-- A row gets a stage: conn and rival (two connections), connect(opts), name and other_name (unique), slots(n),
+-- permits(n, queue_type) of the first, lose(lock), and is(expected, ...), which compares the results of a call: as
+-- text, "mutex", "slot 1" … for a lock, or the code.
 local assert = require "luassert"
 local leftovers = require "spec.support.leftovers"
 
@@ -78,7 +78,14 @@ for _, kind in ipairs(KINDS) do
     assert.equal(kind.has_fence or false, lock.fence ~= nil)
     is(false, lock:revoked())
     is(kind.knows_itself and "deadlock" or "busy", own:try_acquire())
-    is(kind.waits_for_itself and "timeout" or "deadlock", own:acquire { timeout = 0.3 })
+    if kind.waits_for_itself then
+      is("timeout", own:acquire { timeout = 0.3 })
+    else
+      local _, message, code = own:acquire { timeout = 60, patient = true }
+      is("deadlock", nil, message, code)
+      assert.matches(s.name, message, 1, true)
+      is("deadlock", own:acquire { timeout = 60 })
+    end
     local fine, problem = pcall(lock.downgrade, lock)
     is(word == "write" and "read" or "downgrade: only a lock that writes can be turned into one that reads, not a "
       .. word:gsub(" .*", ""), fine and lock.kind or problem)
@@ -108,9 +115,15 @@ for _, kind in ipairs(KINDS) do
     local theirs = make(other, s.name)
     local lock = theirs:try_acquire()
     is(true, lock:held())
-    other:close()
+    is(true, other:close())
+    is(true, other:close())
     is("not_held", lock:held())
     is("closed", theirs:try_acquire())
+    is("closed", theirs:with(error))
+    is("closed", make(other, s.name):acquire { timeout = 5 })
+    is("closed", make(other, s.name):acquire { timeout = 60, patient = true })
+    is("closed", other:admin(s.name):slots())
+    is("closed", other:admin(s.name):resize(2))
     is(word, rivals:acquire { timeout = 60 })
   end)
 
@@ -142,6 +155,7 @@ for _, kind in ipairs(KINDS) do
       local object = make(s.conn, s.name)
       is("not_found", object:try_acquire())
       is("not_found", object:acquire { timeout = 60 })
+      is("not_found", object:acquire { timeout = 60, patient = true })
     end)
   end
 
@@ -184,6 +198,7 @@ row("readers: beside each other, and not beside a writer", function(s)
   is("timeout", third:write { timeout = 0.3 })
   for _, call in ipairs { "try_read", "read", "try_write", "write" } do is("deadlock", own[call](own)) end
   one:release()
+  is("busy", third:try_write())
   other:release()
   local lock = third:write { timeout = 60 }
   is("write", lock)
@@ -207,14 +222,22 @@ end)
 row("writers: become readers", function(s)
   local own, rivals = s.conn:rwlock(s.name), s.rival:rwlock(s.name)
   local lock = own:try_write()
-  local ticket = lock.ticket
+  local ticket, since = lock.ticket, lock.acquired_at
   is(true, lock:downgrade())
   is("read", lock)
   assert.is_not.equal(ticket, lock.ticket)
+  assert.is_true(lock.acquired_at >= since)
+  is(true, lock:held())
+  is(true, lock:verify())
   is(true, lock:downgrade())
-  is("read", rivals:try_read())
+  local other = rivals:try_read()
+  is("read", other)
   is("busy", s.connect():rwlock(s.name):try_write())
   is(true, lock:release())
+  is("not_held", lock:downgrade())
+  is(true, other:verify())
+  is(true, other:release())
+  is("write", s.connect():rwlock(s.name):write { timeout = 60 })
 end)
 
 -- ---- fencing tokens -------------------------------------------------------------------------------------------------
@@ -239,7 +262,9 @@ row("permits: of a quorum queue have an id", function(s)
   one:release()
   local next_one = s.rival:token_semaphore(s.name, { queue_type = "quorum" }):acquire { timeout = 60 }
   assert.is_true(next_one.fence > one.fence)
+  if math.type then assert.equal("integer", math.type(one.fence)) end
   assert.equal(one.permit, next_one.permit)
+  assert.matches("^" .. ("%x"):rep(16) .. "$", one.permit)
   next_one:release()
   is("permit", s.connect():token_semaphore(s.name):try_acquire())
 end)
@@ -281,32 +306,55 @@ row("several permits: together or not at all", function(s)
   is("not_found", s.conn:token_semaphore(s.name .. "-none"):acquire { count = 2, timeout = 60 })
 end)
 
-row("several locks: together or not at all", function(s)
-  local function both(conn) return conn:all { conn:rwlock(s.name):writer(), conn:mutex(s.name) } end
-  local locks = both(s.conn):acquire { timeout = 60 }
-  is("(write, mutex)", locks)
-  is("busy", both(s.rival):try_acquire())
-  is("timeout", both(s.rival):acquire { timeout = 0.3 })
+row("several locks: together or not at all, whatever their kinds", function(s)
+  s.slots(1)
+  s.permits(1)
+  -- A fast mutex is in the way of a plain one of its name.
+  local function parts(conn)
+    return { conn:rwlock(s.name):writer(), conn:mutex(s.name), conn:semaphore(s.name), conn:token_semaphore(s.name),
+      conn:fast_mutex(s.other_name) }
+  end
+  local function all(conn) return conn:all(parts(conn)) end
+  local locks = all(s.conn):acquire { timeout = 60 }
+  is("(write, mutex, slot 1, permit, fast_mutex)", locks)
+  is("busy", all(s.rival):try_acquire())
+  is("timeout", all(s.rival):acquire { timeout = 0.3 })
+  for _, part in ipairs(parts(s.rival)) do is("busy", part:try_acquire()) end
+  is(true, locks:held())
   is(true, locks:verify())
+  is(false, locks:revoked())
+  assert.is_true(locks:certain_for() > 0)
   is(true, locks:release())
   is("not_held", locks:held())
-  is("mutex", s.rival:mutex(s.name):acquire { timeout = 60 })
+  is("not_held", locks:release())
+  for _, part in ipairs(parts(s.rival)) do assert(part:acquire { timeout = 60 }):release() end
+  s.rival:close()
+  is("closed", s.conn:all { s.conn:mutex(s.name), s.rival:mutex(s.other_name) }:acquire { timeout = 60 })
+  is("mutex", s.conn:mutex(s.name):try_acquire())
 end)
 
-row("a reentrant mutex: entered by its owner; a holder without a token gets none by entering as fenced", function(s)
-  local function own(fenced) return s.conn:mutex(s.name, { reentrant = true, fenced = fenced }) end
-  local rivals = s.rival:mutex(s.name)
-  local outer, inner = own():try_acquire(), own():try_acquire()
-  is("mutex", outer)
-  is("mutex", inner)
-  assert.same({}, { outer.fence, inner.fence })
-  is("conflict", own(true):acquire { timeout = 60 })
-  is("conflict", s.conn:all { own(true) }:try_acquire())
-  is(true, inner:release())
-  is("busy", rivals:try_acquire())
-  is(true, outer:release())
-  is("mutex", rivals:acquire { timeout = 60 })
-end)
+for persistent, word in pairs { [false] = "mutex", [true] = "slot 1" } do
+  row(("a reentrant %s: entered by its owner; a holder without a token gets none by entering as fenced"):format(word),
+    function(s)
+      if persistent then s.slots(1) end
+      local function own(fenced)
+        return s.conn:mutex(s.name, { reentrant = true, fenced = fenced, persistent = persistent })
+      end
+      local rivals = s.rival:mutex(s.name, { persistent = persistent })
+      local outer, inner = own():try_acquire(), own():try_acquire()
+      is(word, outer)
+      is(word, inner)
+      assert.same({}, { outer.fence, inner.fence })
+      local _, message, code = own(true):acquire { timeout = 60 }
+      is("conflict", nil, message, code)
+      assert.matches("without a fencing token", message, 1, true)
+      is("conflict", s.conn:all { own(true) }:try_acquire())
+      is(true, inner:release())
+      is("busy", rivals:try_acquire())
+      is(true, outer:release())
+      is(word, rivals:acquire { timeout = 60 })
+    end)
+end
 
 row("a reentrant mutex: a token is every entry's", function(s)
   local function own(fenced) return s.conn:mutex(s.name, { reentrant = true, fenced = fenced }) end
@@ -355,6 +403,7 @@ row("slots: removed from their holders", function(s)
   is("timeout", admin:remove(1, { wait = 0.3 }))
   is("removed", second:verify())
   is(true, second:held())
+  is(false, second:revoked())
   is(true, second:release())
   is(true, admin:wait_released { 1, 2 })
   admin:destroy()
@@ -362,19 +411,32 @@ row("slots: removed from their holders", function(s)
 end)
 
 row("slots and mutexes: asked for", function(s)
-  s.slots(1)
   local admin, mutex = s.rival:admin(s.name), s.rival:mutex(s.name)
   is("not_held", admin:revoke(1))
-  is("not_held", mutex:revoke())
-  local lock, held = s.conn:semaphore(s.name):try_acquire(), s.conn:mutex(s.name):try_acquire()
+  s.slots(1)
+  is("not_held", admin:revoke(1))
+  is(true, admin:revoke(1, { wait = 60 }))
+  is("not_held", admin:revoke(65535))
+  local lock, reader = s.conn:semaphore(s.name):try_acquire(), s.conn:rwlock(s.name):try_read()
+  is("not_held", mutex:revoke()) -- the others of that name are not asked
+  is("not_held", s.rival:rwlock(s.name):revoke_writer())
+  for _, one in ipairs { lock, reader } do
+    one:verify()
+    is(false, one:revoked())
+  end
+  local held = s.conn:mutex(s.name):try_acquire()
   is(true, admin:revoke(1))
   is(true, mutex:revoke())
   for _, one in ipairs { lock, held } do
     one:verify()
     is(true, one:revoked())
   end
+  is("timeout", admin:revoke(1, { wait = 0.3 }))
+  is(true, lock:held())
   is("timeout", mutex:revoke { wait = 0.3 })
   held:release()
+  is(true, reader:verify())
+  reader:release()
 end)
 
 row("readers and writers: asked for", function(s)
@@ -387,6 +449,7 @@ row("readers and writers: asked for", function(s)
   is(true, lock:revoked())
   is("not_held", rivals:revoke_readers())
   assert(lock:downgrade())
+  is(false, lock:revoked())
   is(true, rivals:revoke_readers())
   lock:verify()
   is(true, lock:revoked())

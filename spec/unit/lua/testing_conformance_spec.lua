@@ -9,7 +9,7 @@ describe("amqplocks.testing, as a real broker:", function()
   conformance(it, it, function()
     local world = testing.new()
     return {
-      conn = world:connect(), rival = world:connect(), name = "lock",
+      conn = world:connect(), rival = world:connect(), name = "lock", other_name = "other",
       connect = function(opts) return world:connect(opts) end,
       slots = function(count) world:resize("lock", count) end,
       permits = function(count, queue_type) world:permits("lock", count, queue_type) end,
