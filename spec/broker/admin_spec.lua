@@ -76,26 +76,18 @@ describe("an administrator", function ()
     end)
   end)
 
-  it("adds and removes slots at the end, no more than there are", function ()
-    assert.equal(2, admin:create(2))
-    assert.equal(5, admin:add(3))
-    assert.same(row(1, 5), standing())
-    assert.equal(3, admin:remove(2))
-    assert.same(row(1, 3), standing())
-    assert.equal(1, admin:remove(2, { ascending = true }))
-    assert.same({ 1 }, standing())
-    assert.equal(0, admin:remove(7))
-    assert.same({}, standing())
-  end)
-
-  it("resizes from nothing, up, down, to what there is, and to nothing", function ()
-    for _, count in ipairs{ 0, 3, 6, 6, 2, 0 } do
-      assert.equal(count, admin:resize(count, { ascending = count == 2 }))
-      assert.same(row(1, count), standing())
-      assert.equal(count, admin:slots())
-      assert.equal(count, #admin:status())
-    end
-  end)
+  it("adds and removes slots at the end, no more than there are, and resizes from nothing, up, down, to nothing",
+    function ()
+      for _, step in ipairs{ { "create", 2, 2 }, { "add", 3, 5 }, { "remove", 2, 3 }, { "remove", 2, 1, true },
+        { "remove", 7, 0 }, { "resize", 0, 0 }, { "resize", 3, 3 }, { "resize", 6, 6 }, { "resize", 6, 6 },
+        { "resize", 2, 2, true }, { "resize", 0, 0 } } do
+        local action, amount, count = step[1], step[2], step[3]
+        assert.equal(count, admin[action](admin, amount, { ascending = step[4] }))
+        assert.same(row(1, count), standing())
+        assert.equal(count, admin:slots())
+        assert.equal(count, #admin:status())
+      end
+    end)
 
   it("destroys, and names what is not there then", function ()
     assert.equal(4, admin:create(4))
@@ -294,29 +286,5 @@ describe("an administrator", function ()
       assert.is_true(admin:wait_released{ 1, 2, 3 })
       assert.is_false(raw:exists(holder(3)))
     end)
-  end)
-
-  -- Options are in spec/unit/lua/options_fuzz_spec, names in spec/unit/base/name_spec.
-  it("is told of mistakes in numbers and lists of slots, and in names", function ()
-    local function throws(part, fn, ...)
-      local fine, message = pcall(fn, ...)
-      assert.is_false(fine)
-      names(message, part)
-    end
-    for _, action in ipairs{ "create", "add", "remove", "resize" } do
-      local bad = { -1, 1.5, 65536, 2^53, math.huge, 0 / 0, "3", true, {}, action ~= "resize" and 0 or nil }
-      for _, value in ipairs(bad) do throws(action .. ": the number of slots", admin[action], admin, value) end
-      throws(action .. ": the number of slots", admin[action], admin)
-    end
-    for _, bad in ipairs{ 0, 1.5, 65536, 0 / 0, "1" } do
-      throws("wait_released: a slot", admin.wait_released, admin, { 1, bad })
-    end
-    for _, bad in ipairs{ 3, { nil, 2 }, { slot = 2 } } do
-      throws("wait_released: slots", admin.wait_released, admin, bad)
-    end
-    local conn = connect()
-    for _, bad in ipairs{ "", ("n"):rep(231), "amq.lock", 5, true } do throws("admin: ", conn.admin, conn, bad) end
-    throws("the name", conn.admin, conn)
-    assert.same({}, standing())
   end)
 end)

@@ -34,16 +34,6 @@ local function purge(name)
   return answer.message_count
 end
 
-describe("a fast mutex", function()
-  it("tells what it does not know: fences, and revoking", function()
-    local conn = stage.connect()
-    local mutex = conn:fast_mutex "x"
-    assert.error_matches(function() conn:fast_mutex("x", { fenced = true }) end, 'queue_type = "quorum", fenced = true')
-    assert.error_matches(function() mutex:revoke() end, "revoke: the holder of fast mutex")
-    assert.error_matches(function() mutex:forget_fence() end, "forget_fence: fast mutex")
-  end)
-end)
-
 describe("the queue of a fast mutex", function()
   it("is durable, has one active consumer, keeps one token, refuses more, and expires unused", function()
     local name = new_name()

@@ -170,19 +170,6 @@ describe("several slots at once", function()
     assert.is_true(locks:held())
     locks:release()
   end)
-
-  it("that are wrong raise an error that says so", function()
-    local conn = stage.connect()
-    local name = stage.name()
-    for _, count in ipairs{ 0, 1.5, -1, 65536, "x" } do
-      assert.error_matches(function() conn:semaphore(name):acquire{ count = count } end,
-        "acquire: option count must be a whole number from 1 to 65535")
-    end
-    for _, one in ipairs{ conn:mutex(name), conn:mutex(name, { persistent = true }), conn:fast_mutex(name),
-      conn:rwlock(name):reader() } do
-      assert.error_matches(function() one:acquire{ count = 2 } end, "unknown option .count.")
-    end
-  end)
 end)
 
 describe("several permits at once", function()

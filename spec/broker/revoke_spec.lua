@@ -94,9 +94,6 @@ describe("an administrator", function()
       assert.is_true(admin:revoke(slot, { wait = 60 }))
     end
     stage.fails("not_held", conn:admin(stage.name()):revoke(1))
-    for _, bad in ipairs{ 0, 1.5, 65536, 0 / 0, "1", {} } do
-      assert.error_matches(function() admin:revoke(bad) end, "revoke: the slot")
-    end
   end)
 
   it("asks again and again, by an empty message of its type, until the holder lets go or is killed", function()

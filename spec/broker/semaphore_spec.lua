@@ -77,26 +77,6 @@ describe("a lock that goes out of scope", function()
   end)
 end)
 
--- Options are in spec/unit/lua/options_fuzz_spec.lua.
-it("a call with a wrong argument throws an error that says what is wanted", function()
-  local conn = stage.connect()
-  local sem = conn:semaphore "spec.misuse"
-  for words, call in pairs{
-    ["semaphore: the name must be a string, not nil"] = function() conn:semaphore() end,
-    ["semaphore: the name holds a control character"] = function() conn:semaphore("two\nlines") end,
-    ["semaphore: options must be a table, not \"fast\""] = function() conn:semaphore("x", "fast") end,
-    ["with: a function must be given, not nil"] = function() sem:with() end,
-    ["with: a function must be given, not string"] = function() sem:with({}, "work") end,
-    ["connect: the URL must be a string, a list of strings without holes, or a function that returns either, not 5672"]
-      = function() amqplocks.connect(5672) end,
-    ["option tls needs an amqps:// URL"] = function() amqplocks.connect("amqp://localhost", { tls = {} }) end,
-  } do
-    local fine, problem = pcall(call)
-    assert.is_false(fine)
-    assert.matches(words, problem, 1, true)
-  end
-end)
-
 it("every object has a name of its kind, and a text", function()
   local name = stage.semaphore(1)
   local conn = stage.connect(nil, { name = "the spec" })

@@ -46,15 +46,6 @@ describe("a malformed URL", function()
       "return select(2, require('amqplocks').connect())")
     assert.matches("^url: AMQP_URL: a port in the URL is not a whole number", words)
   end)
-
-  it("is misuse only if it is nothing that could be a URL", function()
-    for _, value in ipairs { 5672, true, { 1 }, { URL, nil, URL }, { url = URL }, io.stdout } do
-      assert.error_matches(function() amqplocks.connect(value) end,
-        "^connect: the URL must be a string, a list of strings without holes, or a function that returns either.*, " ..
-        "not ")
-    end
-    assert.error_matches(function() amqplocks.connect(URL, { order = "sorted" }) end, 'one of "listed", "random"')
-  end)
 end)
 
 -- ---- one connection -------------------------------------------------------------------------------------------------
