@@ -3,7 +3,7 @@
 
 -- The bolt, a second queue that guards a lock, where the broker needs one: it is shut with every claim, opened with
 -- every release, and probed by readers. It may be another connection's, or be denied. Other specs test claims without
--- bolts; stories and broker/robbed_spec show holders who were robbed of their queues.
+-- bolts; stories and broker/bolt_spec show holders who were robbed of their queues.
 
 local Peer = require "spec.support.peer"
 local scene = require "spec.unit.locks.rwlock_scene"
