@@ -135,37 +135,10 @@ describe("an administrator", function ()
         assert.same(row(1, after), standing())
       end)
     end
-
-    it("not beyond: what stands there is named, and nothing is done", function ()
-      assert.equal(4, admin:create(4))
-      make_slots(6, 10)
-      for _, action in ipairs{ "add", "remove" } do
-        names(failed("conflict", admin[action](admin, 1, { overshoot = 5 })), slot(10), slot(5))
-      end
-      names(failed("conflict", admin:remove(1)), slot(6), slot(5))
-      assert.same({ 1, 2, 3, 4, 6, 10 }, standing())
-    end)
   end)
 
   describe("meets a gap", function ()
     before_each(function () assert.equal(5, admin:create(5)) end)
-
-    it("in the middle, reports it and changes nothing", function ()
-      raw:delete(slot(3))
-      names(failed("conflict", admin:slots()), slot(3), slot(5))
-      names(failed("conflict", admin:add(1)), slot(3), slot(4), "repair()")
-      names(failed("conflict", admin:remove(1)), slot(3), slot(4), "resize(n)")
-      -- It is told of 2 slots where 4 stand; `exists` is right as far as it goes, but hides what repair() is for.
-      names(failed("conflict", admin:create(2)), slot(3), slot(4))
-      assert.same({ 1, 2, 4, 5 }, standing())
-      local there, gone = { exists = true, held = false }, { exists = false, held = false }
-      assert.same({ there, there, gone, there, there }, admin:status())
-      raw:delete(slot(1)) -- and creates nothing behind which strays would stand
-      for _, action in ipairs{ "create", "add", "remove" } do
-        names(failed("conflict", admin[action](admin, 1)), slot(1), slot(2))
-      end
-      assert.same({ 2, 4, 5 }, standing())
-    end)
 
     it("wider than its first look", function ()
       make_slots(40)

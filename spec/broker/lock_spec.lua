@@ -53,23 +53,6 @@ describe("a lock", function()
   end)
 end)
 
--- The end of a waiter's time, and the messages meanwhile.
-for kind, words in pairs{
-  slot = { 'no slot of "%s" came free within %g s (1 of 1 held)' },
-  permit = { 'no permit of "%s" came free within %g s', "every permit is taken" },
-  fast_mutex = { 'fast mutex "%s" did not come free within %g s', "it is held" },
-} do
-  it("a waiter is told what it has waited for, and for how long: " .. kind, function()
-    local one = kinds.all[kind]
-    local name = one.name()
-    local lock, waiting = stage.take(kinds.rival(kind, name)), one.over(stage.connect(), name)
-    local message, seconds = stage.times_out(function(time) return waiting:acquire{ timeout = time } end,
-      function(why) return why:find "free within [%d.]+ s$" or why:find " held%)$" end) -- the broker had answered
-    assert.equal("timeout: " .. words[1]:format(name, seconds), message)
-    if words[2] then stage.take_told(waiting, lock, 2, words[2]) end
-  end)
-end
-
 -- As rabbitmqctl's list_queues shows it, which takes seconds. (cli_listing_spec has those who wait.)
 operated_it("an operator sees a lock as an exclusive queue that keeps nothing, has one consumer, and says whose it is, "
   .. "since when", function()

@@ -46,24 +46,6 @@ end
 stage.tidy()
 
 describe("locks of one name", function()
-  it("live beside one another, with one that is there to read or to write", function()
-    local name, conn, other, locks = new_name(), stage.connect(), stage.connect(), {}
-    for _, kind in ipairs{ "slot", "permit", "fast_mutex", "mutex", "read", "write" } do
-      if kind == "write" then assert.is_true(locks[5]:release() and table.remove(locks) ~= nil) end
-      local lock = stage.take(new(kind, conn, name), { timeout = 60 })
-      assert.same({ kind, name }, { lock.kind, lock.name })
-      table.insert(locks, lock)
-      assert_all_held(locks)
-      if kind ~= "read" then stage.fails("busy", new(kind, other, name):try_acquire()) end
-    end
-    for i = #locks, 1, -1 do
-      local kind = locks[i].kind
-      assert.is_true(table.remove(locks, i):release())
-      table.insert(locks, stage.take(new(kind, other, name), { timeout = 60 }))
-      assert_all_held(locks)
-    end
-  end)
-
   it("are a persistent mutex as well, which is the semaphore, and none of the others", function()
     local name = new_name()
     local conn, other = stage.connect(), stage.connect()
