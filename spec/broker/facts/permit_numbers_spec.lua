@@ -6,6 +6,7 @@
 -- messages that are got is in fence_spec.lua.
 local fences = require "spec.broker.facts.fences"
 local scene = require "spec.broker.facts.scene"
+local single = require "spec.broker.facts.single_active"
 
 -- A queue of `count` permits, number 1 to `count`.
 local function permits_of(queue_type, count)
@@ -20,22 +21,11 @@ local function permits_of(queue_type, count)
   return queue
 end
 
-local function take(queue, channel)
-  local self = { channel = channel or scene.channel() }
-  self.tag = scene.wait_for_token(self.channel, queue)
-  self.permit = assert(self.channel:await("basic.deliver"))
-  return self
-end
-
-local function give_back(self)
-  self.channel:send{ method = "basic.cancel", consumer_tag = self.tag, no_wait = true }
-  self.channel:send{ method = "basic.nack", delivery_tag = self.permit.delivery_tag, requeue = true }
-  self.channel.client:flush()
-end
+local function take(queue, connection) return single.served(single.join(queue, nil, connection)) end
 
 -- The ways in which a holder's permit comes back.
 local ENDS = {
-  give_back,
+  single.give_back,
   function (self) self.channel:close() end,
   function (self) self.channel.client:close() end,
   function (self) self.channel.client:abort() end,
@@ -55,9 +45,9 @@ describe("a permit of a quorum queue, taken by consumers,", function ()
     local last = 0
     for round = 1, 40 do
       local holder = take(queue)
-      local number, headers = number_of(holder.permit), holder.permit.properties.headers
+      local number, headers = number_of(holder.delivery), holder.delivery.properties.headers
       assert.is_true(round == 1 and number == fences.BASE + 1 or round > 1 and number > last)
-      assert.equal(round > 1, holder.permit.redelivered)
+      assert.equal(round > 1, holder.delivery.redelivered)
       if round > 1 then assert.is_not_nil(headers[is_new and "x-acquired-count" or "x-delivery-count"]) end
       last = number
       ENDS[round % #ENDS + 1](holder)
@@ -65,14 +55,14 @@ describe("a permit of a quorum queue, taken by consumers,", function ()
   end)
 
   it("is counted alone: the others keep their numbers", function ()
-    local queue, counts, channel = permits_of("quorum", 3), { 0, 0, 0 }, scene.channel()
+    local queue, counts, connection = permits_of("quorum", 3), { 0, 0, 0 }, scene.connect()
     for _ = 1, 30 do
-      local held = { take(queue), take(queue, channel) }
+      local held = { take(queue), take(queue, connection) }
       for _, one in ipairs(held) do
-        local id = tonumber(one.permit.properties.message_id)
+        local id = tonumber(one.delivery.properties.message_id)
         counts[id] = counts[id] + 1
-        assert.equal(fences.BASE + counts[id], number_of(one.permit))
-        give_back(one)
+        assert.equal(fences.BASE + counts[id], number_of(one.delivery))
+        single.give_back(one)
       end
       held[1].channel.client:close()
     end
@@ -90,7 +80,7 @@ describe("a permit of a quorum queue, taken by consumers,", function ()
     local queue = permits_of("classic", 1)
     for i = 1, 5 do
       local holder = take(queue)
-      assert.same({ i > 1, fences.BASE + 1 }, { holder.permit.redelivered, number_of(holder.permit) })
+      assert.same({ i > 1, fences.BASE + 1 }, { holder.delivery.redelivered, number_of(holder.delivery) })
       holder.channel:close()
     end
   end)

@@ -9,7 +9,7 @@ local until_true = require "spec.support.until"
 
 local TEN_YEARS = 315360000000 -- in milliseconds
 
-local join, served, asleep, nack = single.join, single.served, single.asleep, single.nack
+local join, served, asleep, nack, give_back = single.join, single.served, single.asleep, single.nack, single.give_back
 
 after_each(scene.clear)
 
@@ -31,12 +31,6 @@ local function fill(queue, count)
     } })))
   end
   return queue
-end
-
--- The way a permit is released: out of the line, the permit back, in one write, and nothing is waited for.
-local function give_back(self)
-  self.channel:send{ method = "basic.cancel", consumer_tag = self.tag, no_wait = true }
-  nack(self).channel.client:flush()
 end
 
 -- What is given back is counted in a moment, not at once: the question may overtake it on its way into the queue.

@@ -69,6 +69,12 @@ function single.nack(self)
   return self
 end
 
+--- The way a permit is released: out of the line, the permit back, in one write, and nothing is waited for.
+function single.give_back(self)
+  self.channel:send{ method = "basic.cancel", consumer_tag = self.tag, no_wait = true }
+  single.nack(self).channel.client:flush()
+end
+
 --- Gives the token back without leaving, and waits until it comes again: the consumer is still the active one.
 function single.pulse(self) return single.served(single.nack(self)) end
 
