@@ -40,37 +40,6 @@ describe("on_lost", function()
     assert.equal(1, #told)
   end)
 
-  -- Each gives what it says of the lock.
-  local FINDERS = {
-    ["release"] = function(lock) return lock:release() end,
-    ["the end of a block"] = function(lock)
-      getmetatable(lock).__close(lock)
-      return nil, "lost: ", "lost"
-    end,
-    ["close"] = function(lock)
-      lock._connection:close()
-      return nil, "lost: ", "lost"
-    end,
-  }
-
-  for what, find in pairs(FINDERS) do
-    operated_it("is called once by " .. what .. ", if that finds it lost", function()
-      local name = stage.semaphore(1)
-      local conn = connect(nil, { name = name })
-      local lock = stage.take(conn:semaphore(name))
-      broker.suite:close_connection(name .. " holder")
-      until_true(function() return not lock:held() end)
-      assert.same({}, told)
-      stage.fails("lost", find(lock))
-      assert.equal(1, #told)
-      assert.same({ lock, "lost" }, { told[1].lock, told[1].code })
-      assert.matches("^lost: slot 1 of ", told[1].message)
-      lock:release()
-      conn:close()
-      assert.equal(1, #told)
-    end)
-  end
-
   -- openresty_worker_spec has a light thread of nginx that is killed.
   local closing_it = coroutine.close and operated_it or pending
   closing_it("is called by others again when the coroutine in which it yields is closed", function()

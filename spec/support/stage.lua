@@ -209,21 +209,6 @@ function stage.times_out(act, shows)
   return message, patience
 end
 
---- Acquires a lock that `held` holds. The holder releases it when the waiter was told `times` times, at most once a
--- second, that it waits, and for this reason.
-function stage.take_told(lockable, held, times, reason)
-  local told = 0
-  local lock = stage.take(lockable, { timeout = 60, poll = 600, on_wait = function(seconds, why)
-    if told == times then return end -- later reports depend on timing
-    assert.is_true(seconds >= told)
-    assert.equal(reason, why)
-    told = told + 1
-    if told == times then assert(held:release()) end
-  end })
-  assert.equal(times, told)
-  return lock
-end
-
 --- Whether a time, in seconds since the epoch, is between `before`, from os.time(), and now. Now is not taken from
 -- os.time(), which lags.
 function stage.is_since(before, time) return before <= time and time <= socket.gettime() + 0.001 end

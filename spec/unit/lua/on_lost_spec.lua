@@ -2,8 +2,7 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- The callback on_lost: which function is called, when, and how often, with connections to a world of
--- amqplocks.testing. spec/broker/on_lost_spec.lua has losses at a real broker, which a wait, a release, the end of a
--- block or close finds.
+-- amqplocks.testing. spec/broker/on_lost_spec.lua has losses at a real broker.
 local testing = require "amqplocks.testing"
 
 describe("on_lost", function()
@@ -50,6 +49,23 @@ describe("on_lost", function()
     wait()
     were_told(a, c)
   end)
+
+  for what, find in pairs{
+    release = function(lock) assert.equal("lost", select(3, lock:release())) end,
+    ["the end of a block"] = function(lock) getmetatable(lock).__close(lock) end,
+    close = function() conn:close() end,
+  } do
+    it("is called once by " .. what .. ", if that finds it lost", function()
+      local lock = take "a"
+      lose(lock)
+      find(lock)
+      were_told(lock)
+      assert.matches("^lost: mutex of ", told[1].message)
+      lock:release()
+      conn:close()
+      were_told(lock)
+    end)
+  end
 
   it("is called once by with's release; also where that cannot say that the lock was not lost", function()
     for i, problem in ipairs{ lose, function(lock)
