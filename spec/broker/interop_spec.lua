@@ -113,26 +113,6 @@ describe("beside a foreign client", function ()
     assert(assert(semaphore:acquire{ timeout = 60 }):release())
   end)
 
-  it("a lock is seen, by either method, and can neither be had nor broken", function ()
-    assert.equal(2, admin:create(2))
-    assert.equal("ok", their("declare", holder(1), "exclusive"))
-    local lock = assert(conn:semaphore(name):try_acquire())
-    assert.equal(2, lock.slot)
-    assert.equal("present", their("publish", holder(2)))
-    for _, command in ipairs{ { "declare", holder(2), "passive" }, { "declare", holder(2), "exclusive" },
-      { "declare", holder(2) }, { "delete", holder(2) } } do
-      assert.equal("405", their((table.unpack or unpack)(command)):sub(1, 3))
-    end
-    for _ = 1, 50 do assert.equal("present", their("publish", holder(2))) end
-    assert.is_true(lock:held())
-    assert.is_true(lock:verify())
-    assert(lock:release())
-    assert.equal("absent", their("publish", holder(2)))
-    assert.equal("404", their("declare", holder(2), "passive"):sub(1, 3))
-    assert.equal("ok", their("declare", holder(2), "exclusive"))
-    failed("busy", conn:semaphore(name):try_acquire())
-  end)
-
   it("that made the slots, plain and durable, they are counted, taken and removed, and nothing piles up", function ()
     for i = 1, 3 do assert.equal("ok", their("declare", slot(i), "durable")) end
     assert.equal(3, admin:slots())

@@ -291,21 +291,6 @@ describe("sessions in any loop", function()
       stage.fails("not_held", lock:release())
       until_theirs()
       assert.is_true(theirs:release())
-      local order, inside, all = 0, 0, {}
-      for i = 1, kind == "read" and 1 or 5 do -- from one coroutine to the next
-        all[i] = function()
-          assert.same({ true, i, 2 }, { own:with({ timeout = 60 }, function(_, ...)
-            inside = inside + 1
-            assert.equal(1, inside)
-            stage.fails("busy", rival:try_acquire())
-            loop.sleep(0.02)
-            inside, order = inside - 1, order + 1
-            return ...
-          end, i, 2) })
-        end
-      end
-      loop.together(all)
-      assert.equal(#all, order)
       conn:close()
     end)
   end

@@ -21,11 +21,6 @@ end
 local operated_it = broker.operated_it(it, pending)
 local function mutex_of(name) return stage.connect():fast_mutex(name, QUORUM) end
 
-it("a quorum mutex needs RabbitMQ 4.3", function()
-  if kind then return pending "before 4.3" end
-  stage.fails("conflict", mutex_of(stage.name()):try_acquire())
-end)
-
 quorum_it("a quorum mutex is passed on in order, by releases and by deaths, also of those who wait", function()
   local name, waiters = kind.name(), {}
   local lock = stage.take(mutex_of(name))
