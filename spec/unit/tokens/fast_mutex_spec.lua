@@ -2,7 +2,7 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- Acquiring a fast mutex: which requests it sends, when it rings, and what it leaves behind. Waiting and releasing are
--- as for a permit: token_semaphore_spec, permit_spec.
+-- as for a permit: permit_spec.
 local scene = require "spec.unit.tokens.permit_scene"
 
 local QUEUE = "images-fastmutex"

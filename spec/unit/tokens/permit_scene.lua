@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Permits of "images", acquired: for permit_spec and token_semaphore_spec.
+--- Permits of "images", acquired.
 local assert = require "luassert"
 local Peer = require "spec.support.peer"
 local frames = require "spec.support.frames"
