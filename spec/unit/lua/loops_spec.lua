@@ -1,11 +1,22 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Tests for single drivers of event loops; driver_conformance_spec has the common ones.
+-- Every event loop meets the requirements of sessions over bytes; then tests for single drivers.
+local conformance = require "spec.support.driver_conformance"
 local loops = require "spec.support.loops"
 local process = require "spec.support.process"
 
 after_each(process.clear)
+
+for _, loop in ipairs(loops) do
+  describe("the event loop of " .. loop.name, function()
+    if loop.driver then
+      conformance(it, loop.driver, loop.run)
+    else
+      pending("is not there")
+    end
+  end)
+end
 
 -- A socket, connected to another process.
 local function connect(loop)
