@@ -12,7 +12,6 @@ local process = require "spec.support.process"
 local server = require "spec.support.servers.server"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
-local free_port = require "spec.support.servers.server".free_port
 local values = require "spec.support.programs.values"
 
 local ADMIN = command.DIRECTORY .. "/amqp-lock-admin"
@@ -37,7 +36,7 @@ local function the_node()
   local node = broker.suite
   if not is_managed then
     is_managed = true
-    local port = free_port() -- that of the node's beginning may be another node's by now
+    local port = server.free_port() -- that of the node's beginning may be another node's by now
     node.api = node.api:gsub(":%d+/", (":%d/"):format(port))
     run_plugins("rabbitmq_management", STATISTICS:format(200) .. ("ok = application:set_env(rabbitmq_management, "
       .. 'tcp_config, [{ip, "127.0.0.1"}, {port, %d}], [{persistent, true}]), '):format(port))

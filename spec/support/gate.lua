@@ -63,14 +63,11 @@ function gate.until_free(kind, name)
   until_true(function() return not gate.held(kind, name) end)
 end
 
---- Whether the doorbell exists.
-function gate.has_bell(kind, name) return client.shared():exists(gate.bell(kind, name)) end
-
 --- Has a process wait for it in vain, while it is held, until the doorbell exists.
 function gate.make_bell(kind, name)
   local gated = gate.new(stage.connect(), kind, name)
   stage.times_out(function(seconds) return gated:acquire{ timeout = seconds, poll = 600 } end,
-    function() return gate.has_bell(kind, name) end)
+    function() return client.shared():exists(gate.bell(kind, name)) end)
 end
 
 --- Waits until the doorbell has so many tokens and consumers.
