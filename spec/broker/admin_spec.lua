@@ -194,22 +194,6 @@ describe("an administrator", function ()
   describe("removes slots that are held", function ()
     before_each(function () assert.equal(3, admin:create(3)) end)
 
-    it("and leaves them to their holders", function ()
-      local semaphore = connect():semaphore(name)
-      local locks = { stage.take(semaphore), stage.take(semaphore), stage.take(semaphore) }
-      assert.equal(1, admin:remove(2))
-      for i = 1, 3 do assert.is_true(raw:locked(holder(i)) and locks[i]:held()) end
-      assert.is_true(locks[1]:verify())
-      failed("removed", locks[3]:verify())
-      assert.is_true(locks[3]:held())
-      assert(admin:status())
-      failed("removed", locks[3]:verify()) -- its answer comes behind what the queue had for it
-      assert.is_false(locks[3]:revoked()) -- nobody has asked for it
-      assert(locks[3]:release())
-      assert.is_false(raw:exists(holder(3)))
-      failed("busy", connect():semaphore(name):try_acquire())  -- the slot that came free is no more
-    end)
-
     for action, act in pairs{
       remove = function () return admin:remove(1, { wait = 60 }) end,
       wait_released = function ()

@@ -135,14 +135,6 @@ describe("TLS", function()
     return amqplocks.connect(address or tls_url, { tls = options, timeout = timeout })
   end
 
-  tls_it("carries locks, with the certificate verified", function()
-    local name = stage.semaphore(1)
-    local conn = assert(connect{ ca = pem "ca" })
-    local lock = assert(conn:semaphore(name):try_acquire())
-    assert.is_true(lock:verify() and stage.held(name, 1))
-    assert.is_true(lock:release() and conn:close())
-  end)
-
   tls_it("is verified by name or address, unless that is not wanted, and shows its own certificate", function()
     local address = tls_url:gsub("localhost", "127.0.0.1")
     local files = ("?cacertfile=%s&certfile=%s&keyfile=%s/client.key"):format(pem "ca", pem "client", tls)

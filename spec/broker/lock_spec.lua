@@ -41,16 +41,6 @@ describe("a lock", function()
       assert.not_equal(lock.ticket, stage.take(one.over(stage.connect(), name), { timeout = 60 }).ticket)
     end
   end)
-
-  it("is released with its connection, and with all the others on it", function()
-    local first, name, conn, sem = locked(3)
-    local locks = { first, stage.take(sem), stage.take(sem) }
-    assert.is_true(conn:close())
-    for slot, lock in ipairs(locks) do
-      assert.is_true(stage.free(name, slot))
-      stage.fails("not_held", lock:release())
-    end
-  end)
 end)
 
 -- As rabbitmqctl's list_queues shows it, which takes seconds. (cli_listing_spec has those who wait.)

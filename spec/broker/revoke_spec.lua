@@ -78,24 +78,6 @@ describe("an administrator", function()
       assert.is_true(first:run("return lock:verify() and not lock:revoked()"))
     end)
 
-  it("is told who does not let go, and takes nothing away", function()
-    local holding = holder()
-    local message, seconds = stage.times_out(function(seconds) return admin:revoke(1, { wait = seconds }) end,
-      function(why) return why:find("; its holder was asked to release it", 1, true) end)
-    assert.matches(('still held in "%s" after %g s: slot 1;'):format(name, seconds), message, 1, true)
-    assert.is_true(holding:run("return lock:held() and lock:verify() and lock:revoked()"))
-    assert.is_true(stage.held(name, 1))
-  end)
-
-  it("finds nobody: slots that are free, gone, or never were", function()
-    assert.equal(2, admin:remove(1))
-    for _, slot in ipairs{ 1, 3, 65535 } do
-      assert.matches(("slot %d of"):format(slot), stage.fails("not_held", admin:revoke(slot)), 1, true)
-      assert.is_true(admin:revoke(slot, { wait = 60 }))
-    end
-    stage.fails("not_held", conn:admin(stage.name()):revoke(1))
-  end)
-
   it("asks again and again, by an empty message of its type, until the holder lets go or is killed", function()
     for _, leave in ipairs{ "release", "abort" } do
       local occupant, asking = stage.occupy(name, 1), stage.process(name)

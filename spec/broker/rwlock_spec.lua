@@ -217,17 +217,4 @@ describe("a user who may not", function()
     assert.is_true(lock:held() and lock:verify() and is_shut(name))
     assert.is_true(lock:release())
   end)
-
-  operated_it("do more than is needed reads, writes and reads on, also in line", function()
-    local name = gate.name()
-    local conn = stage.connect_as("^" .. name .. "-(writer|rwbell|(reader|scratch)-[0-9a-f]+)$",
-      "^(amq\\.default|amq\\.direct|" .. name .. "-reader-[0-9a-f]+)$",
-      "^(amq\\.direct|" .. name .. "-(writer|rwbell|reader-[0-9a-f]+))$", SOON)
-    local lock = write(name)
-    stage.fails("timeout", gate.new(conn, "write", name):acquire{ timeout = 0.3 })
-    assert(lock:release())
-    lock = write(name, { timeout = 60, fair = true }, conn)
-    assert.is_true(lock:downgrade() and lock:release())
-    assert.is_true(read(name, { timeout = 60, fair = true }, conn):release())
-  end)
 end)

@@ -133,13 +133,4 @@ describe("metrics", function()
     assert.same({ 'amqplocks_contended_total{kind="mutex",name="db"} 3' }, lines(m.text(), "^amqplocks_contended"))
     assert.same({ 'amqplocks_retained_total{kind="mutex",name="db"} 6' }, lines(m.text(), "^amqplocks_retained"))
   end)
-
-  it("that are wrong raise an error that says so", function()
-    for _, buckets in ipairs{ {}, { 1, 1 }, { 2, 1 }, { "x" }, 5 } do
-      assert.error_matches(function() metrics.new{ buckets = buckets } end,
-        "metrics.new: option buckets must be a list of numbers of seconds")
-    end
-    assert.error_matches(function() metrics.new{ label = 1 } end, "metrics.new: option label must be a function")
-    assert.error_matches(function() metrics.new{ bucket = 1 } end, "metrics.new: unknown option")
-  end)
 end)
