@@ -16,20 +16,9 @@ local values = require "spec.support.programs.values"
 local operated_it = broker.operated_it(it, pending)
 local SECONDS = 60
 
-stage.tidy(command.clear)
+local start = command.start_jobs
 
--- Starts one whose command prints "job PID" for each process of it; returns it and these processes.
-local function start(how, jobs, ...)
-  local one = command.start(how, ...)
-  local all = {}
-  until_true(function()
-    all = {}
-    for pid in one:output():gmatch "job (%d+)\n" do table.insert(all, command.process(pid)) end
-    return #all == jobs, one:output()
-  end, SECONDS)
-  for _, job in ipairs(all) do assert.is_true(job:alive()) end
-  return one, all
-end
+stage.tidy(command.clear)
 
 -- The guard of a running amqp-lock: the child of that name.
 local function guard_of(one)

@@ -106,15 +106,9 @@ describe("amqp-lock whose command runs", function()
 
   it("passes TERM to all processes of the command, also outside of its group, and to stopped ones", function()
     local name = gate.name()
-    local one = command.start({}, name, "-c", "timeout 600 sh -c 'echo job $$; sleep 600' &"
+    local one, jobs = command.start_jobs({}, 5, name, "-c", "timeout 600 sh -c 'echo job $$; sleep 600' &"
       .. " setsid sh -c 'echo job $$; exec sleep 600' & (setsid sh -c 'echo job $$; exec sleep 600' &);"
       .. " sh -c 'echo job $$; kill -STOP $$; sleep 600' & echo job $$; wait")
-    local jobs
-    until_true(function()
-      jobs = {}
-      for pid in one:output():gmatch "job (%d+)\n" do table.insert(jobs, command.process(pid)) end
-      return #jobs == 5, one:output()
-    end, SECONDS)
     until_true(function()
       for _, job in ipairs(jobs) do if job:state() == "T" then return true end end
     end, SECONDS)

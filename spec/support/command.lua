@@ -125,6 +125,18 @@ function command:await(pattern, seconds)
   return self:output():match(pattern)
 end
 
+--- Starts one whose command prints "job PID" for each process of it; returns it and these processes.
+function command.start_jobs(how, jobs, ...)
+  local one, all = command.start(how, ...), nil
+  until_true(function()
+    all = {}
+    for pid in one:output():gmatch "job (%d+)\n" do table.insert(all, command.process(pid)) end
+    return #all == jobs, one:output()
+  end, SECONDS)
+  for _, job in ipairs(all) do assert.is_true(job:alive()) end
+  return one, all
+end
+
 --- Sends it a signal, unless it has ended.
 function command:signal(name)
   if not self:status() then self.process:signal(name) end
