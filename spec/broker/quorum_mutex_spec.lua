@@ -68,7 +68,7 @@ quorum_it("a quorum mutex whose token was taken from its holder is not given out
       taker.channel:send{ method = "basic.nack", delivery_tag = taker.permit.delivery_tag, requeue = true }
       taker:served()
     end
-    taker:die()
+    taker.channel.client:abort()
   end
   local shell = command.start({}, "-n", "--fast", "--quorum", other, "true") -- ends when the next one need not wait
   stage.fails("busy", mutex_of(name):try_acquire())

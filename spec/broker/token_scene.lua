@@ -133,6 +133,4 @@ function taker:acknowledge()
   assert(self.channel:call{ method = "basic.qos", prefetch_count = 1 })
 end
 
-function taker:die() self.channel.client:abort() end
-
 return scene
