@@ -25,22 +25,20 @@ end
 
 stage.tidy()
 
-describe("a lock", function()
-  it("has a kind, the name, a ticket of its own, the time since when, and a text", function()
-    for key, one in pairs(kinds.all) do
-      local kind, name, before = one.kind or key, one.name(), os.time()
-      local lock = stage.take(one.over(stage.connect(), name))
-      assert.same({ kind, name, kind == "slot" and 1 or nil }, { lock.kind, lock.name, lock.slot })
-      assert.matches("^%x+$", lock.ticket)
-      assert.equal(16, #lock.ticket)
-      assert.is_true(stage.is_since(before, lock.acquired_at))
-      local text = ('amqplocks.lock ("%s", %s, '):format(name, kind == "slot" and "slot 1" or kind)
-      assert.equal(text .. "held)", tostring(lock))
-      assert(lock:release())
-      assert.equal(text .. "not_held)", tostring(lock))
-      assert.not_equal(lock.ticket, stage.take(one.over(stage.connect(), name), { timeout = 60 }).ticket)
-    end
-  end)
+it("a lock has a kind, the name, a ticket of its own, the time since when, and a text", function()
+  for key, one in pairs(kinds.all) do
+    local kind, name, before = one.kind or key, one.name(), os.time()
+    local lock = stage.take(one.over(stage.connect(), name))
+    assert.same({ kind, name, kind == "slot" and 1 or nil }, { lock.kind, lock.name, lock.slot })
+    assert.matches("^%x+$", lock.ticket)
+    assert.equal(16, #lock.ticket)
+    assert.is_true(stage.is_since(before, lock.acquired_at))
+    local text = ('amqplocks.lock ("%s", %s, '):format(name, kind == "slot" and "slot 1" or kind)
+    assert.equal(text .. "held)", tostring(lock))
+    assert(lock:release())
+    assert.equal(text .. "not_held)", tostring(lock))
+    assert.not_equal(lock.ticket, stage.take(one.over(stage.connect(), name), { timeout = 60 }).ticket)
+  end
 end)
 
 -- As rabbitmqctl's list_queues shows it, which takes seconds. (cli_listing_spec has those who wait.)

@@ -45,21 +45,19 @@ end
 
 stage.tidy()
 
-describe("locks of one name", function()
-  it("are a persistent mutex as well, which is the semaphore, and none of the others", function()
-    local name = new_name()
-    local conn, other = stage.connect(), stage.connect()
-    local locks = { stage.take(new("permit", conn, name)), stage.take(new("mutex", conn, name)),
-      stage.take(new("write", conn, name)), stage.take(conn:mutex(name, { persistent = true })) }
-    assert_all_held(locks)
-    stage.fails("busy", new("slot", other, name):try_acquire())
-    stage.fails("exists", other:mutex(name, { persistent = true }):create())
-    assert.is_true(other:mutex(name, { persistent = true }):destroy())
-    stage.fails("removed", locks[4]:verify())
-    table.remove(locks, 4)
-    assert_all_held(locks)
-    assert.equal(0, conn:admin(name):slots())
-  end)
+it("locks of one name are a persistent mutex as well, which is the semaphore, and none of the others", function()
+  local name = new_name()
+  local conn, other = stage.connect(), stage.connect()
+  local locks = { stage.take(new("permit", conn, name)), stage.take(new("mutex", conn, name)),
+    stage.take(new("write", conn, name)), stage.take(conn:mutex(name, { persistent = true })) }
+  assert_all_held(locks)
+  stage.fails("busy", new("slot", other, name):try_acquire())
+  stage.fails("exists", other:mutex(name, { persistent = true }):create())
+  assert.is_true(other:mutex(name, { persistent = true }):destroy())
+  stage.fails("removed", locks[4]:verify())
+  table.remove(locks, 4)
+  assert_all_held(locks)
+  assert.equal(0, conn:admin(name):slots())
 end)
 
 describe("locks whose names look like the queues of others", function()
