@@ -40,7 +40,9 @@ describe("the locks of a killed process whose children live on", function()
   -- A process with two connections: a slot and mutexes are held on one, another slot on the other.
   local function prefork_server(url, options)
     local name, mutex = stage.semaphore(2), stage.mutex()
-    stage.undo(function() stage.delete(mutex .. "-quorum-fastmutex") end)
+    stage.undo(function()
+      for _, queue in ipairs{ "-quorum-fastmutex", "-kept-mutexbell" } do stage.delete(mutex .. queue) end
+    end)
     -- The sanitizer's threads and leaks are not what is looked at.
     local server = process.start{ ASAN_OPTIONS = (os.getenv "ASAN_OPTIONS" or "") .. ":detect_leaks=0" }
     server:run([[

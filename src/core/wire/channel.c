@@ -213,10 +213,10 @@ static void channel_free_number(al_channel *channel) {
   channel->state = AL_CHANNEL_FREE;
 }
 
-/* RabbitMQ names the permission from 3.13 on. */
+/* RabbitMQ names the permission from 3.13 on. A text that is cut off is left alone: it is compared (bolt.c). */
 static const char *lacking(const amqp_channel_close_t *close, const char *text) {
-  bool is_named = close->reply_code != AMQP_ACCESS_REFUSED || !strstr(text, "- access to ");
-  if (is_named) return "";
+  bool lacks = close->reply_code == AMQP_ACCESS_REFUSED && strstr(text, "- access to ");
+  if (!lacks || close->reply_text.len >= 255) return "";
   if (close->class_id == AMQP_QUEUE_CLASS) return " (it takes the permission to configure)";
   return close->method_id == (AMQP_BASIC_PUBLISH_METHOD & 0xffff) ? " (it takes the permission to write)"
                                                                   : " (it takes the permission to read)";
