@@ -239,9 +239,9 @@ al_lock *al_acquire_wait(al_session *session, al_op *op, al_code *code, char mes
 void al_native_keep_in_child(al_session *session);
 
 /* Moves the session along without waiting: reads what has arrived, writes as much as can be written, keeps the
- * heartbeats. While the session retains a mutex, calls within a millisecond of another one do nothing. From its first claim
- * on, or its first wait for another client, a session has a thread that does this while the program does other work.
- * al_native_wait() starts that thread. */
+ * heartbeats. While the session retains a mutex, calls within a millisecond of another one do nothing. From its first
+ * claim on, or its first wait for another client, a session has a thread that does this while the program does other
+ * work. al_native_wait() starts that thread. */
 void al_native_touch(al_session *session);
 
 /* For event loops. Returns how often so far a lock needed its owner's attention: it was lost, or it was revoked. The
@@ -443,8 +443,8 @@ typedef struct al_acquire_options {
   /* So many nanoseconds after the acquire the session releases the lock, also if its holder hangs (in an event loop, if
    * the loop runs). It is then lost, and al_lock_reason() begins with "expired". 0: never. */
   int64_t at_most;
-  /* Of a mutex: asks its holder to release it, as al_mutex_revoke() does; the holder decides (al_lock_revoked()). So does
-   * every second look of a waiter, for holders that came meanwhile. Other kinds of locks ignore it. */
+  /* Of a mutex: asks its holder to release it, as al_mutex_revoke() does; the holder decides (al_lock_revoked()). A waiter
+   * asks again at every second look, as another client may hold it by then. Other kinds of locks ignore it. */
   bool revoke;
 } al_acquire_options;
 
@@ -489,9 +489,9 @@ typedef struct al_lock_options {
   int max_attempts; /* races lost at the last step before a search counts as busy; 0: 8 */
   al_probing probing;
   bool fenced; /* each lock has a fencing token; see al_lock_fence() */
-  /* Of a mutex: after a release the session keeps it, until so many nanoseconds after it has asked the broker for it,
-   * unless another client asks. Until then the session's next acquire of that name sends nothing. At most 16 mutexes are
-   * kept. 0: not at all. A fenced mutex is never kept. */
+  /* Of a mutex: for so many nanoseconds after the broker was asked for it, the session may keep it beyond a release, unless
+   * another client asks. Until then the session's next acquire of that name sends nothing. At most 16 mutexes are kept.
+   * 0: not at all. A fenced mutex is never kept. */
   int64_t retain;
 } al_lock_options;
 

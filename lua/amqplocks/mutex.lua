@@ -26,9 +26,9 @@ local schema = options.merge(acquiring.resource_schema, {
 ---@field probe? "auto"|"publish"|"passive" as for conn:semaphore ("auto")
 ---@field fenced? boolean as for conn:semaphore (false)
 ---@field reentrant? boolean its owner takes it again without asking the broker; the last release releases it (false)
----@field retain? number seconds: after a release the session keeps the mutex, until so long after it has asked for it,
----  or another client asks. Until then the session's next acquire of that name does not ask the broker. Not with
----  `fenced` or `persistent`. (none: it is not kept)
+---@field retain? number seconds after the broker was asked for the mutex, for which the session may keep it beyond a
+---  release, unless another client asks. Until then the session's next acquire of that name does not ask the broker.
+---  Not with `fenced` or `persistent`. (none: it is not kept)
 ---@field owner? any of a reentrant mutex: who owns what is acquired through this object (the coroutine that acquires)
 
 ---@class amqplocks.Mutex

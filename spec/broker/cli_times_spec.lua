@@ -14,16 +14,7 @@ local SECONDS = 60
 
 stage.tidy(command.clear)
 
--- Starts one; waits until its command and what that has started, which print "job PID", have so many processes.
-local function start(count, ...)
-  local one, jobs = command.start({ fd = 7 }, "--status-fd=7", ...), {}
-  until_true(function()
-    jobs = {}
-    for pid in one:output():gmatch "job (%d+)\n" do table.insert(jobs, command.process(pid)) end
-    return #jobs == count, one:output()
-  end, SECONDS)
-  return one, jobs
-end
+local function start(jobs, ...) return command.start_jobs({ fd = 7 }, jobs, "--status-fd=7", ...) end
 
 local function await_event(one, event)
   until_true(function() return one:told():find('{"event":"' .. event .. '"', 1, true), one:told() end, SECONDS)
@@ -99,7 +90,7 @@ operated_it("amqp-lock --held-file has a file while the lock is held, however th
     until_true(function() return not process.contents(path) end, SECONDS)
     jobs[1]:await_end(SECONDS)
   end
-  command.ends({}, 0, "--held-file", "/no/such/directory/held", gate.name(), "true")
+  assert.matches("--held-file", command.ends({}, 0, "--held-file", "/no/such/held", gate.name(), "true"), 1, true)
 end)
 
 describe("amqp-lock --at-most", function()

@@ -32,9 +32,9 @@ void cli_nested_check(const cli_options *options) {
   for (int i = 0; i < options->wishes_count; i++) {
     const cli_wish *wish = &options->wishes[i];
     if (strcmp(wish->name, name) != 0 || !excludes(al_kind_named(kind), wish->kind)) continue;
-    cli_error("deadlock: the amqp-lock around this one (process %d) holds \"%s\", and waits for its command, "
-              "which is "
-              "this; if that lock is another broker's, unset AMQP_LOCK_NAME",
+    cli_error("deadlock: this runs in the command of an amqp-lock (process %d) that holds \"%s\"; if that "
+              "lock is another "
+              "broker's, unset AMQP_LOCK_NAME",
               (int)outer, name);
     exit(CLI_EXIT_USAGE);
   }

@@ -358,8 +358,7 @@ static bool exclusive_retain(al_claim *claim, int64_t nanoseconds) {
   claim->was_let_go = true;
   claim->is_counted = false;
   claim->expires_at = AL_NEVER;
-  session->needs_cleanup = true;
-  session->cleanup_due = al_earlier(session->cleanup_due, until);
+  al_claims_sweep_by(session, until);
   return true;
 }
 

@@ -93,11 +93,8 @@ void al_lock_undo(al_lock *lock, al_op *op) {
 }
 
 static void begin_time(al_claim *claim, int64_t most) {
-  al_session *session = claim->session;
-  claim->expires_at = most > 0 ? al_deadline_after(session->now, most) : AL_NEVER;
-  if (most == 0) return;
-  session->needs_cleanup = true;
-  session->cleanup_due = al_earlier(session->cleanup_due, claim->expires_at);
+  claim->expires_at = most > 0 ? al_deadline_after(claim->session->now, most) : AL_NEVER;
+  if (most > 0) al_claims_sweep_by(claim->session, claim->expires_at);
 }
 
 static void count(const al_op *op, al_lock *lock) {

@@ -214,6 +214,11 @@ void al_claims_sweep(al_session *session) {
   }
 }
 
+void al_claims_sweep_by(al_session *session, int64_t time) {
+  session->needs_cleanup = true;
+  session->cleanup_due = al_earlier(session->cleanup_due, time);
+}
+
 void al_claims_free(al_session *session) {
   for (al_claim *claim = session->claims, *next; claim; claim = next) {
     next = claim->next;

@@ -105,6 +105,9 @@ void al_claims_down(al_session *session);
  * unused. */
 void al_claims_sweep(al_session *session);
 
+/* The session does that at this time at the latest; 0: at its next pump. */
+void al_claims_sweep_by(al_session *session, int64_t time);
+
 /* For the session's end, when nothing can arrive any more. */
 void al_claims_free(al_session *session);
 

@@ -20,10 +20,7 @@
 /* ---- what the broker says --------------------------------------------------------------------------------------- */
 
 /* permit_sweep() then does the rest, which may be to send something. */
-static void sweep_soon(al_session *session) {
-  session->needs_cleanup = true;
-  session->cleanup_due = 0;
-}
+static void sweep_soon(al_session *session) { al_claims_sweep_by(session, 0); }
 
 static void lose(al_permit *permit, const char *why) {
   al_claim_lose(&permit->claim, why);
