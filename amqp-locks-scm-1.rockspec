@@ -59,6 +59,7 @@ build = {
         "src/core/hold/holder_queue.c",
         "src/core/hold/lock.c",
         "src/core/hold/retry.c",
+        "src/core/hold/seal.c",
         "src/core/hold/stats.c",
         "src/core/hold/undo.c",
         "src/core/locks/downgrade.c",

@@ -410,7 +410,8 @@ typedef enum al_queue_part {
   AL_QUEUE_SCRATCH,     /* an exclusive queue that is deleted at once */
   AL_QUEUE_FAST_MUTEX, /* the queue of a fast mutex, held or not */
   AL_QUEUE_MANY,       /* the exclusive queue of a client that takes several slots or permits at once */
-  AL_QUEUE_MANY_BELL   /* the doorbell at which others wait to do so */
+  AL_QUEUE_MANY_BELL,  /* the doorbell at which others wait to do so */
+  AL_QUEUE_SEAL        /* beside the queue of a mutex: the last lock did not end by a release, or is held */
 } al_queue_part;
 
 /* Reads the name of a queue, and returns what the queue is. `name` gets the name of its lock, "" for AL_QUEUE_OTHER.
@@ -446,9 +447,15 @@ typedef struct al_acquire_options {
   /* Of a mutex: asks its holder to release it, as al_mutex_revoke() does; the holder decides (al_lock_revoked()). A waiter
    * asks again at every second look, as another client may hold it by then. Other kinds of locks ignore it. */
   bool revoke;
+  /* Of a mutex, a fast mutex or a quorum mutex, in nanoseconds; 0: none. If the last lock that was acquired with this
+   * option did not end by a release (its connection ended, or it was lost), this acquire keeps the mutex for so long
+   * before it ends: its holder may not know yet. With `timeout` 0 it fails then (AL_BUSY). From the end of that lock on
+   * it is the time that its holder gave, or this one from the acquire on, whichever is over first. Other kinds of locks
+   * ignore it. docs/specification.md, 1.7. */
+  int64_t settle;
 } al_acquire_options;
 
-/* Sets: wait for ever, not fair, priority 0, not patient, poll 5 s, one, not limited in time. */
+/* Sets: wait for ever, not fair, priority 0, not patient, poll 5 s, one, not limited in time, nothing to settle. */
 void al_acquire_options_init(al_acquire_options *options);
 
 /* docs/specification.md, 2.3. `options` NULL: as al_acquire_options_init() sets them. al_op_lock() returns the lock.

@@ -27,8 +27,6 @@ local schema = {
   at_most = checks.timeout,
 }
 
-local slots_schema = options.merge(schema, { count = checks.whole(1, core.slots_max) })
-local mutex_schema = options.merge(schema, { revoke = checks.boolean })
 
 ---@class amqplocks.AcquireOptions
 ---@field timeout? number seconds; none: until it is acquired or the broker is lost; 0: try once, do not wait
@@ -46,10 +44,12 @@ local mutex_schema = options.merge(schema, { revoke = checks.boolean })
 ---@class amqplocks.SlotsOptions: amqplocks.AcquireOptions
 ---@field count? integer acquire so many slots or permits, or none of them; above 1 the result is amqplocks.Locks (1)
 
----@class amqplocks.MutexAcquireOptions: amqplocks.AcquireOptions
----@field revoke? boolean ask the holder to release, as mutex:revoke does; not of a persistent mutex (false)
+---@class amqplocks.SettlingOptions: amqplocks.AcquireOptions
+---@field settle? number seconds for which the acquire waits if the last lock that had this option did not end by a
+---  release: its holder may not know yet; not of a persistent mutex (0)
 
-local function schema_of(self) return self._counts and slots_schema or self._asks_back and mutex_schema or schema end
+---@class amqplocks.MutexAcquireOptions: amqplocks.SettlingOptions
+---@field revoke? boolean ask the holder to release, as mutex:revoke does; not of a persistent mutex (false)
 
 local NONE = {}
 local ONCE = { timeout = 0 }
@@ -149,8 +149,13 @@ end
 
 local acquiring = {}
 
---- The options of acquire, for options.check().
+--- The options of acquire, for options.check(). An object whose acquire has more has them in `_schema`.
 acquiring.schema = schema
+acquiring.slots_schema = options.merge(schema, { count = checks.whole(1, core.slots_max) })
+acquiring.settling_schema = options.merge(schema, { settle = checks.timeout })
+acquiring.mutex_schema = options.merge(acquiring.settling_schema, { revoke = checks.boolean })
+
+local function schema_of(self) return self._schema or schema end
 
 --- Acquires as acquiring.acquire(), with options that were checked.
 acquiring.take = acquire

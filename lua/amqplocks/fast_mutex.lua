@@ -15,7 +15,7 @@ local OPTIONS = { queue_type = options.checks.one_of("classic", "quorum") }
 
 ---@class amqplocks.FastMutex
 ---@field name string
-local FastMutex = { _kind = "fast_mutex", _method = "acquire" }
+local FastMutex = { _kind = "fast_mutex", _method = "acquire", _schema = acquiring.settling_schema }
 local metatable = { __index = FastMutex, __name = "amqplocks.fast_mutex" }
 
 function metatable.__tostring(self) return ('amqplocks.fast_mutex ("%s")'):format(self.name) end
@@ -30,15 +30,15 @@ function FastMutex:try_acquire(opts) return acquiring.try(self, "acquire", opts)
 
 --- Takes the mutex, and waits for it. Waiters are served in the order of arrival, those with a higher priority first.
 -- No client can overtake them, so the option `fair` has no effect.
----@param opts? amqplocks.AcquireOptions
+---@param opts? amqplocks.SettlingOptions
 ---@return amqplocks.Lock|nil, string? message, amqplocks.Code? code "timeout", "deadlock" (this connection holds it),
 ---  and those of try_acquire but "busy"
 function FastMutex:acquire(opts) return acquiring.acquire(self, "acquire", opts) end
 
 --- Calls fn(lock, …) while holding the mutex, and returns true and then its results; see semaphore:with.
----@overload fun(self: amqplocks.FastMutex, opts: amqplocks.AcquireOptions, fn: amqplocks.Work, ...): true?, ...any
+---@overload fun(self: amqplocks.FastMutex, opts: amqplocks.SettlingOptions, fn: amqplocks.Work, ...): true?, ...any
 ---@overload fun(self: amqplocks.FastMutex, fn: amqplocks.Work, ...): true?, ...any
----@param ... any an optional table of acquire's options, the function, and further arguments for it
+---@param ... any an optional table of amqplocks.SettlingOptions, the function, and further arguments for it
 ---@return true|nil had, any ... after true the results of fn; after nil a message and an amqplocks.Code: "lost", or one
 ---  of acquire
 function FastMutex:with(...) return acquiring.with(self, "acquire", "with", ...) end

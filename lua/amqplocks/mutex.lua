@@ -34,7 +34,7 @@ local schema = options.merge(acquiring.resource_schema, {
 ---@class amqplocks.Mutex
 ---@field name string
 ---@field persistent boolean
-local Mutex = { _kind = "mutex", _method = "acquire", _asks_back = true }
+local Mutex = { _kind = "mutex", _method = "acquire" }
 local metatable = { __index = Mutex, __name = "amqplocks.mutex" }
 
 function metatable.__tostring(self)
@@ -122,7 +122,7 @@ function mutex.new(connection, name, opts)
     persistent = opts.persistent or false,
     _kind = opts.persistent and "slot" or "mutex",
     _fenced = opts.fenced or false,
-    _asks_back = not opts.persistent,
+    _schema = not opts.persistent and acquiring.mutex_schema or nil,
     _entering = opts.reentrant and reentrant.enter or nil,
     _owner = opts.owner,
     _connection = connection,

@@ -18,7 +18,7 @@ local schema = options.merge(acquiring.resource_schema, {
 
 ---@class amqplocks.Semaphore
 ---@field name string
-local Semaphore = { _kind = "slot", _method = "acquire", _counts = true }
+local Semaphore = { _kind = "slot", _method = "acquire", _schema = acquiring.slots_schema }
 local metatable = { __index = Semaphore, __name = "amqplocks.semaphore" }
 
 function metatable.__tostring(self) return ('amqplocks.semaphore ("%s")'):format(self.name) end

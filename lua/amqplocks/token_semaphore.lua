@@ -35,7 +35,7 @@ local admin_schema = {
 
 ---@class amqplocks.TokenSemaphore
 ---@field name string
-local TokenSemaphore = { _kind = "permit", _method = "acquire", _counts = true }
+local TokenSemaphore = { _kind = "permit", _method = "acquire", _schema = acquiring.slots_schema }
 local metatable = { __index = TokenSemaphore, __name = "amqplocks.token_semaphore" }
 
 function metatable.__tostring(self) return ('amqplocks.token_semaphore ("%s")'):format(self.name) end

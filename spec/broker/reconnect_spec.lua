@@ -22,6 +22,9 @@ describe("a connection to a broker that is gone", function()
     local conn = stage.connect(node.url, { on_lost = function(lock) table.insert(told, lock) end })
     local sem = conn:semaphore(stage.semaphore(2))
     local lock = stage.take(sem)
+    local settling = gate.name()
+    stage.undo(function() stage.delete(settling .. "-mutex-seal") end)
+    stage.take(stage.connect(node.url):mutex(settling), { settle = 600 })
     node:stop()
     until_true(function() return not lock:held() end) -- without having asked
     stage.wait_by(conn, function(wait, operation)
@@ -48,6 +51,8 @@ describe("a connection to a broker that is gone", function()
     stage.fails("lost", lock:release())
     assert.is_true(again:verify() and again:release())
     assert.equal(1, #told)
+    local _, message = stage.connect(node.url):mutex(settling):acquire{ settle = 600, timeout = 0 }
+    assert.matches("settles for 600 s", message)
   end)
 end)
 

@@ -478,9 +478,9 @@ end
 local function resource(self, kind, of, options)
   local box = self.session:resource(kind, of, options or {})
   local function begin(method)
-    return function (_, timeout, fair, priority, poll, patient, count)
+    return function (_, timeout, fair, priority, poll, patient, count, settle)
       return self:keep(box[method](box, { timeout = timeout, fair = fair, priority = priority, poll = poll,
-        patient = patient, count = count }))
+        patient = patient, count = count, settle = settle }))
     end
   end
   return { acquire = begin "acquire", read = begin "read", write = begin "write" }
@@ -494,7 +494,8 @@ function Peer:semaphore(semaphore, options)
   return resource(self, "semaphore", semaphore, given)
 end
 
---- Other resources of the session, with acquire(), or read() and write(), as for a semaphore.
+--- Other resources of the session, with acquire(), or read() and write(), as for a semaphore. Those of mutexes take
+-- `settle` behind the count.
 function Peer:mutex(mutex, options) return resource(self, "mutex", mutex, options) end
 function Peer:rwlock(rwlock, options) return resource(self, "rwlock", rwlock, options) end
 function Peer:fast_mutex(mutex, options) return resource(self, "fast_mutex", mutex, options) end

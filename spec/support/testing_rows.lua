@@ -34,10 +34,10 @@ local function is(expected, ...) assert.equal(tostring(expected), told(...)) end
 -- ---- each kind ------------------------------------------------------------------------------------------------------
 
 local KINDS = {
-  { "mutex", "mutex", make = function(c, name) return c:mutex(name) end },
-  { "fast mutex", "fast_mutex", make = function(c, name) return c:fast_mutex(name) end },
+  { "mutex", "mutex", settles = true, make = function(c, name) return c:mutex(name) end },
+  { "fast mutex", "fast_mutex", settles = true, make = function(c, name) return c:fast_mutex(name) end },
   { "quorum mutex", "fast_mutex", make = function(c, name) return c:fast_mutex(name, { queue_type = "quorum" }) end,
-    is_late = true },
+    is_late = true, settles = true },
   { "semaphore", "slot 1", make = function(c, name) return c:semaphore(name) end,
     create = function(s) s.slots(1) end },
   { "token semaphore", "permit", make = function(c, name) return c:token_semaphore(name) end,
@@ -67,6 +67,23 @@ for _, kind in ipairs(KINDS) do
     is("lost", lock:verify())
     is("lost", lock:release())
   end)
+
+  if kind.settles then
+    row(title .. ": settles when it was lost, and not when it was released", function(s)
+      local own, others = create(s)
+      is(true, others:acquire{ settle = 600 }:release())
+      s.lose(own:acquire{ settle = 2, timeout = 60 })
+      local _, message, code = others:acquire{ settle = 600, timeout = 0 }
+      is("busy", nil, message, code)
+      assert.matches("settles", message)
+      local reason
+      is("timeout", others:acquire{ settle = 600, timeout = 0.3, on_wait = function(_, why) reason = why end })
+      assert.matches("did not end by a release", reason)
+      is(true, others:acquire{ settle = 600, timeout = 60 }:release())
+      s.lose(own:acquire{ settle = 600, timeout = 60 })
+      is(word, others:acquire{ settle = 0.2, timeout = 60 }) -- by its own time, which is shorter
+    end, true)
+  end
 
   row(title .. ": acquired, verified, released", function(s)
     local own = create(s)

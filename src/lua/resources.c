@@ -130,8 +130,8 @@ static resource_box *check_box(lua_State *L) {
 
 /* Most tables have one option or none: reads those that are there. */
 static al_acquire_options acquire_options(lua_State *L, int table) {
-  static const char *const names[] = {"timeout", "fair",  "priority", "poll",
-                                      "patient", "count", "at_most",  "revoke"};
+  static const char *const names[] = {"timeout", "fair",    "priority", "poll",  "patient",
+                                      "count",   "at_most", "revoke",   "settle"};
   al_acquire_options options;
   al_acquire_options_init(&options);
   options.count = 1;
@@ -147,6 +147,7 @@ static al_acquire_options acquire_options(lua_State *L, int table) {
     if (option == 5) options.count = (int)luaL_checknumber(L, -1);
     if (option == 6) options.at_most = al_lua_time(L, -1, options.at_most);
     if (option == 7) options.revoke = lua_toboolean(L, -1);
+    if (option == 8) options.settle = al_lua_time(L, -1, options.settle);
   }
   return options;
 }
@@ -171,8 +172,8 @@ static int acquire(lua_State *L, const resource_box *box, begin_acquire *begin) 
 }
 
 /* resource:acquire(options [, settled]) -> operation; likewise resource:read and resource:write. Options, all of which
- * may be missing: timeout, fair, priority, poll, patient, count, at_most, revoke, as in the public functions. Without a timeout the
- * operation waits without limit; with timeout 0 it tries once. */
+ * may be missing: timeout, fair, priority, poll, patient, count, at_most, revoke, settle, as in the public functions.
+ * Without a timeout the operation waits without limit; with timeout 0 it tries once. */
 static int resource_acquire(lua_State *L) {
   const resource_box *box = check_box(L);
   return acquire(L, box, box->kind->acquire);

@@ -2,8 +2,8 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- Mutexes, fast mutexes, readers and writers, uncontended, as ratios to the time that rabbitmq-c alone needs for the
--- broker's part; retained mutexes in microseconds. Fenced locks, as ratios to those that are not. A semaphore of one
--- quorum permit, as a ratio to a fenced mutex.
+-- broker's part; retained mutexes in microseconds. Mutexes that settle, and fenced ones, as ratios to a plain mutex. A
+-- semaphore of one quorum permit, as a ratio to a fenced mutex.
 local amqplocks = require "amqplocks"
 local bare = require "bare"
 local cqueues = require "cqueues"
@@ -61,12 +61,16 @@ row("fast mutex: acquire + release / consume + cancel and nack", 1.50, function(
 end, function() raw:take_nack(queue, FAST_TIMES) end, FAST_TIMES)
 raw:delete(queue)
 
+local function use_plain()
+  for _ = 1, TIMES do assert(assert(mutex:try_acquire()):release()) end
+end
+
+row("mutex, settle: acquire + release / the same without", 2.75, function() return mutex:acquire{ settle = 20 } end,
+  use_plain)
 local fenced = conn:mutex(name, { fenced = true })
 assert(assert(fenced:try_acquire()):release()) -- makes the fence
 row("fenced mutex: acquire + release / the same, not fenced", 1.75, function() return fenced:try_acquire() end,
-  function()
-    for _ = 1, TIMES do assert(assert(mutex:try_acquire()):release()) end
-  end)
+  use_plain)
 -- On a connection of its own, as the guide has it.
 local beside = assert(amqplocks.connect(nil, { name = "bench permits" }))
 local tokens = beside:token_semaphore(name, { queue_type = "quorum", fenced = true })

@@ -28,6 +28,7 @@ local function got(op, result)
   for _, state in ipairs(op.count and result or { result }) do
     state.is_counted = true
     state:expire_in(op.at_most)
+    state.settles = op.settles
     op.session:count "acquired"
   end
   if not op.count then return op:finish(held.box(result)) end
@@ -90,6 +91,24 @@ local function end_several(resource, op)
   op.broker.timeline:settle()
 end
 
+-- ---- a mutex that was not released ----------------------------------------------------------------------------------
+
+-- The acquire has the mutex, and keeps it until it has settled.
+local function claim_settled(resource, op)
+  local now = op.broker.timeline.now
+  if not op.settling then
+    local settled_at = resource.settled_at
+    local state, code, words = resource:claim(op)
+    if not state or not op.settles or not settled_at then return state, code, words end
+    op.settling, op.settled_at = state, math.min(settled_at, now + op.settles)
+    op.broker.timeline:plan(op.settled_at - now, function() end)
+  end
+  if now < op.settled_at then return nil, "busy", "its last lock did not end by a release, so it settles" end
+  local state = op.settling
+  op.settling = nil
+  return state
+end
+
 -- ---- beginning ------------------------------------------------------------------------------------------------------
 
 --- Begins to acquire. `resource` has claim(op), size() if it has slots or permits, and ended(op) or nil. `claims`: what
@@ -101,15 +120,17 @@ return function(session, resource, claims, how)
   local op = operation.new(session, entry, step)
   op.is_single, op.is_patient, op.count = timeout == 0, how.patient and timeout ~= 0, count
   op.priority, op.at_most, op.asks_back, op.resource = how.priority or 0, how.at_most, how.revoke, resource
+  op.settles = how.settle
   op.deadline = timeout and timeout > 0 and session.broker.timeline.now + timeout or nil
   op.is_acquire, op.most, op.is_fenced, op.queue_type = true, claims.most, claims.is_fenced, claims.queue_type
   if count then
     op.claim = function() return claim_several(resource, op) end
   else
-    op.claim = function() return resource:claim(op) end
+    op.claim = function() return claim_settled(resource, op) end
   end
   function op.on_end()
     if op.code then session:count_failure(op.code) end
+    if op.settling then op.settling:release() end
     if count then end_several(resource, op) end
     if resource.ended then resource:ended(op) end
   end

@@ -27,7 +27,12 @@ function exclusive:claim(op)
   return nil, "busy", ("it is held by %s"):format(holder.session:name())
 end
 
-function exclusive:leave() self.holder = nil end
+function exclusive:leave(state)
+  self.holder = nil
+  if not state.is_counted then return end -- it was no lock yet
+  local settles = state.status == "lost" and state.settles
+  self.settled_at = settles and state.broker.timeline.now + settles or nil
+end
 
 --- Its locks, for administrators who ask for them.
 function exclusive:locks() return { self.holder } end

@@ -323,7 +323,7 @@ METHODS["queue.delete"] = function (self, frame)
     if queue.owner and self.broker.is_stopping then queue:linger() else queue:remove() end
     self.connection:wrote_metadata()
   end
-  reply(self, { method = "queue.delete-ok", message_count = count })
+  if not frame.no_wait then reply(self, { method = "queue.delete-ok", message_count = count }) end
 end
 
 METHODS["queue.purge"] = function (self, frame)

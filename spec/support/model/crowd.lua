@@ -159,7 +159,7 @@ local function let_go(self, process, lock)
   local is_held, message, code = lock:held()
   if not is_held and not self.codes[code] then breach("%s", message) end
   process:note("lets go (%s)", how)
-  self.watch:gives(process, lock)
+  self.watch:releases(process, lock)
   if how == "drop" then
     look_away(self, process)
     return lock:drop()
@@ -287,7 +287,8 @@ local function round(self, process)
   local wish, count, resizes = self.kind:wish(), gathered(self), settled_after(self)
   process:note("wants %s %s, waits %s", count or "a", wish, how)
   local fair, priority = self.random:chance(self.fair), self.random:pick(self.priorities)
-  local op = process:keep(self.kind:ask(process, wish, timeout, fair, priority, self.poll, nil, count))
+  local op = process:keep(self.kind:ask(process, wish, timeout, fair, priority, self.poll, nil, count,
+    self.options.settle))
   promise(self, process, op, timeout, count)
   local was_cut_off = process:is_cut_off()
   local may_be_left = was_cut_off or fair and is_anybody_away(self)
@@ -313,9 +314,9 @@ local function round(self, process)
   -- Away from what it may just have got, or from what it could declare, and not consume from.
   if code == "timeout" or code == "refused" or count then look_away(self, process) end
   if code == "timeout" then self.watch:was_told_over(process, timeout and began + timeout) end
-  -- Not free for this process, although the broker may say so: a claim of another program on its connection, and its
-  -- own claim, until the broker knows of them.
-  if code == "busy" and not fair and not self.options.programs and not was_cut_off then
+  -- Not free for this process, although the broker may say so: a claim of another program on its connection, its own
+  -- claim, until the broker knows of them, and a mutex that settles.
+  if code == "busy" and not message:find "settles" and not fair and not self.options.programs and not was_cut_off then
     self.watch:was_told_busy(process, wish, began - self.broker.laws.stale, count)
   end
 end
@@ -370,7 +371,7 @@ local troubles = {}
 
 local function kill(self, process, loses_what_it_wrote)
   if process.is_dead or process.member.busy == 0 then return end
-  self.watch:gives(process)
+  self.watch:loses(process)
   self.watch:excuses(process)
   process:kill(loses_what_it_wrote)
   self.world:after(self.random:between(0, self.idle), begin, self, process.member) -- goes on in another process
@@ -767,6 +768,7 @@ end
 --   workers, slots, rounds, programs   how many of each; programs are those in each worker, which share a session
 --   shares              whether programs share a session without coordination, as requests of an nginx worker do
 --   retain              for how long a session keeps a mutex after its release
+--   settle              for how long a mutex settles that was not released
 --   spared              the first letter of members that keep none
 --   same_object         whether a process acquires a mutex or rwlock by the same object each time
 --   waiting, letting_go, priorities, inner, lags, paces    lists to choose from; see LETTING_GO, and Broker.laws
@@ -802,7 +804,7 @@ function Crowd.new(seed, options, traced)
   self.kind = require("spec.support.model.kinds." .. (options.kind or "semaphore")).new(self)
   self.watch = Watch.new(self.broker, self.kind, self:patience())
   if options.in_line then self.watch:minds_line(self.kind.bell) end
-  self.watch.is_fenced = options.fenced
+  self.watch.is_fenced, self.watch.settles = options.fenced, options.settle
   return self
 end
 
@@ -893,7 +895,7 @@ local function tell(self)
   self.kind:settle()
   self.watch:look()
   local lingers = self.options.troubles and self.kind.lingers or 0 -- without troubles nothing may linger
-  local stays = math.max(still_stalled(self), self.options.retain or 0)
+  local stays = math.max(still_stalled(self), self.options.retain or self.options.settle or 0)
   self.world:run(math.max(2 * self.heartbeat >= 60 and 5 or 6 * self.heartbeat, 5 + stays, lingers))
   look_for_leftovers(self, "when nobody wants anything any more")
   look_for_channels(self)

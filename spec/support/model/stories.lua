@@ -40,6 +40,8 @@ local COMMON = {
   bolts = { "while an operator deletes their bolts", version = "3.10.8", count = 60, hold = 0.2,
     troubles = { "no bolt" } },
   lost = { "while connections are lost", troubles = { "lost holder", "lost prober" } },
+  settle = { "that settles when it was not released", settle = 3, rounds = 5, hold = 0.2, count = 10,
+    troubles = { "death", "dies claiming", "lost holder", "lost prober" } },
   bell = { "while the doorbell is broken", troubles = BELL },
   ["dead bell"] = { "while the node of the bell is dead", count = 12, hold = 0.3, seeds = 3, troubles = { "dead bell" },
     is_dead = true },
@@ -178,6 +180,7 @@ add({ kind = "mutex", what = "a mutex", prefix = "mutex" }, {
   { "retained line", "that some would keep for long, while waiters hardly ever look by themselves", spared = "a",
     retain = 90, seconds = 60, poll = 60, workers = 5, rounds = 10, hold = 0.05, idle = 0.1, paces = NEAR,
     waiting = { "for long" }, troubles = { "lost holder" }, count = 4, version = "4.3.0" },
+  { "settle", troubles = { "death", "dies claiming", "lost holder", "lost prober", "robbed", "alarm", "stall" } },
   { "killed", "while holders are killed, and no waiter may waste the token", often = 2, version = "3.10.8",
     is_used = true, workers = 3, rounds = 5, hold = 2, count = 40, paces = NEAR, poll = 60, is_rung = true,
     waiting = { "for long" }, troubles = { "death" } },
@@ -259,6 +262,7 @@ add(with(FAST, { is_used = true, poll = 60, is_rung = true }), {
 })
 add(FAST, {
   "lost", "cut", "stopped",
+  "settle",
   { "restart", rounds = 5, count = 3 },
   { "late", rounds = 6 },
   { "long", troubles = { "too long", "death" } },

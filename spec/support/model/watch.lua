@@ -342,6 +342,9 @@ function Watch:got(process, lock)
   local wrong = kind:refuses(belief)
   if wrong then breach("%s got %s", process.name, wrong) end
   if self.is_fenced then look_at_number(self, belief) end
+  if self.unreleased and self.unreleased.till > self.world.now then
+    breach("%s got %s, which settles for %.3f s yet", process.name, belief.queue, self.unreleased.till - self.world.now)
+  end
   table.insert(self.beliefs, belief)
   self:note()
   self.world:at(belief.from, look_at_doubted, self, belief)
@@ -351,6 +354,22 @@ end
 function Watch:gives(process, lock)
   self.beliefs = chosen(self.beliefs, is_left, process, lock)
   self:note()
+end
+
+--- Its locks end without a release. Where locks settle, nobody may have them before they have settled.
+function Watch:loses(process, lock)
+  local is_there = self.settles and #self.beliefs > #chosen(self.beliefs, is_left, process, lock)
+  if is_there then
+    self.unreleased = { till = self.world.now + self.settles, connection = process:connection() }
+  end
+  self:gives(process, lock)
+end
+
+--- It releases the lock, also if that was taken away before, and it has not been told.
+function Watch:releases(process, lock)
+  local unreleased = self.unreleased
+  if unreleased and unreleased.connection == process:connection() then self.unreleased = nil end
+  self:gives(process, lock)
 end
 
 --- A lock becomes another one without being free in between; nil: at any moment from now.
@@ -376,7 +395,7 @@ end
 
 --- The lock was taken from its holder. The notice takes at most `news` seconds, unless it cannot arrive.
 function Watch:robbed(process, lock, news)
-  self:gives(process, lock)
+  self:loses(process, lock)
   self.world:after(news, look_at_loss, self, { process = process, lock = lock, news = news })
 end
 

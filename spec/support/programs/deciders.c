@@ -294,6 +294,7 @@ static const char *const suffixes[AL_SUFFIX_COUNT] = {[AL_SUFFIX_BELL] = "bell",
                                                       [AL_SUFFIX_MUTEX_FENCE] = "mutex_fence",
                                                       [AL_SUFFIX_RW_FENCE] = "rw_fence",
                                                       [AL_SUFFIX_BOLT] = "bolt",
+                                                      [AL_SUFFIX_SEAL] = "seal",
                                                       [AL_SUFFIX_MARKS] = "marks",
                                                       [AL_SUFFIX_FENCE_MAKER] = "fence_maker",
                                                       [AL_SUFFIX_FENCE_UNFINISHED] = "fence_unfinished"};
@@ -301,10 +302,11 @@ static const char *const suffixes[AL_SUFFIX_COUNT] = {[AL_SUFFIX_BELL] = "bell",
 // queue_parse(queue) -> part, name, slot
 static int queue_parse(lua_State *L) {
   // In the order of al_queue_part.
-  static const char *const parts[] = {
-      "other",       "slot",    "holder",  "bell",       "admin",       "mutex",    "mutex_bell",  "reader",
-      "door",        "rw_bell", "permits", "marks",      "token_admin", "fence",    "mutex_fence", "rw_fence",
-      "fence_maker", "bolt",    "scratch", "fast_mutex", "many",        "many_bell"};
+  static const char *const parts[] = {"other",    "slot",        "holder",      "bell",    "admin",
+                                      "mutex",    "mutex_bell",  "reader",      "door",    "rw_bell",
+                                      "permits",  "marks",       "token_admin", "fence",   "mutex_fence",
+                                      "rw_fence", "fence_maker", "bolt",        "scratch", "fast_mutex",
+                                      "many",     "many_bell",   "seal"};
   char name[AL_NAME_SIZE];
   int slot = -1;
   al_queue_part part = al_queue_parse(luaL_checkstring(L, 1), name, &slot),

@@ -58,6 +58,7 @@ describe("the name of", function ()
     { "a mutex's bell", "mutex_bell", "images", is = "images-mutexbell" },
     { "a fast mutex", "fast_mutex", "images", is = "images-fastmutex" },
     { "a bolt", "bolt", "images-mutex", is = "images-mutex-bolt" },
+    { "a seal", "seal", "images-mutex", is = "images-mutex-seal" },
     { "a reader", "reader", "images", TICKET, is = "images-reader-0123456789abcdef" },
     { "the key of all readers", "readers", "images", is = "images-readers" },
     { "the door", "door", "images", is = "images-writer" },
@@ -108,6 +109,7 @@ local function queues(name)
   for _, part in ipairs{ "bell", "mutex_bell", "rw_bell", "permits", "fast_mutex", "many_bell" } do
     add(part, names[part](name))
   end
+  for _, part in ipairs{ "mutex", "fast_mutex" } do add("seal", names.seal(names[part](name))) end
   add("marks", names.marks(names.permits(name)))
   add_exclusive("many", names.token_many(name))
   add("many_bell", names.token_many_bell(name))

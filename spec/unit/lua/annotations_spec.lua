@@ -34,7 +34,10 @@ for path in process.shell("find", "lua/amqplocks", "-name", "*.lua"):gmatch "%S+
 end
 for _, class in pairs(KNOWN) do
   local parent = KNOWN[class.parent]
-  for name, field in pairs(parent and parent.fields or {}) do class.fields[name] = field end
+  while parent do
+    for name, field in pairs(parent.fields) do class.fields[name] = field end
+    parent = KNOWN[parent.parent]
+  end
 end
 
 -- A value for a required parameter of a type.

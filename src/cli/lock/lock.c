@@ -64,6 +64,7 @@ static al_op *begin(al_session *session, const cli_options *options, const cli_w
   how.patient = options->patient;
   how.count = options->count;
   how.revoke = options->takes_over;
+  how.settle = options->settle;
   if (options->poll > 0) how.poll = options->poll;
   return begin_kind(session, options, wish, &how);
 }

@@ -147,6 +147,7 @@ static const cli_option rows[] = {
   {"conflict-exit-code", 'E', "N", "exit status if it was not acquired in time (75)", cli_take_number,
    AT(conflict_status), 0, 255},
   {"take-over", .help = "ask the holder of the mutex to release it", FLAG(takes_over)},
+  {"settle", 0, "S", "if the last lock was not released, wait until S seconds after its end", cli_take_seconds, AT(settle)},
   {"wait-broker", .help = "wait for a broker that is away, too", FLAG(patient)},
   {"fair", .help = "queue behind all that wait already", FLAG(fair)},
   {"priority", 0, "N", "waiters with a higher number are served first (0)", cli_take_number, AT(priority), -32768, 32767},
@@ -224,6 +225,8 @@ static void check_kind(const cli_options *options) {
   if (options->takes_over && options->kind != AL_LOCK_MUTEX)
     cli_usage_error(
         "option --take-over is for a mutex: holders of other locks are asked by amqp-lock-admin revoke");
+  if (options->settle > 0 && options->kind != AL_LOCK_MUTEX && options->kind != AL_LOCK_FAST_MUTEX)
+    cli_usage_error("option --settle is for mutexes");
   if (options->count > 1 && options->kind != AL_LOCK_SLOT && options->kind != AL_LOCK_PERMIT)
     cli_usage_error("option --count is for -S and -P: other locks have one holder");
 }
@@ -235,6 +238,7 @@ static void check_all(const cli_options *options) {
         "option --all: the kinds of the locks stand in its list, such as --all slot:images,mutex:db");
   if (options->fenced) cli_usage_error("option --fenced is for one lock, and not for --all");
   if (options->takes_over) cli_usage_error("option --take-over is for one lock, and not for --all");
+  if (options->settle > 0) cli_usage_error("option --settle is for one lock, and not for --all");
   if (options->count > 1) cli_usage_error("option --count is for one lock, and not for --all");
 }
 

@@ -28,6 +28,7 @@ typedef struct cli_options {
   bool has_timeout;
   int64_t timeout; /* AL_NEVER: for ever; 0: do not wait */
   int64_t poll;    /* -1: the library's default */
+  int64_t settle;  /* nanoseconds; 0: not given */
   bool patient, fair, random, takes_over;
   int priority;
   int conflict_status;

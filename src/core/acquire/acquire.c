@@ -77,7 +77,7 @@ al_op *al_acquire_begin(al_resource *resource, const al_acquire_kind *kind, size
   if (!al_retry_is_wanted(options)) return begin(resource, kind, size, options);
   resource->refs++;
   return al_retry_begin(resource->session, resource->name, options,
-                        (al_attempts){attempt, leave, resource, kind, size});
+                        (al_attempts){attempt, leave, resource, kind, size, kind->lock == AL_LOCK_MUTEX});
 }
 
 /* ---- what is retained ------------------------------------------------------------------------------------------- */

@@ -43,6 +43,7 @@ static const struct {
                                [AL_SUFFIX_MUTEX_FENCE] = {"-mutexfence", AL_QUEUE_MUTEX_FENCE},
                                [AL_SUFFIX_RW_FENCE] = {"-rwfence", AL_QUEUE_RW_FENCE},
                                [AL_SUFFIX_BOLT] = {"-bolt", AL_QUEUE_BOLT},
+                               [AL_SUFFIX_SEAL] = {"-seal", AL_QUEUE_SEAL},
                                [AL_SUFFIX_MARKS] = {"-count", AL_QUEUE_PERMITS_COUNT},
                                [AL_SUFFIX_FENCE_MAKER] = {"-maker", AL_QUEUE_FENCE_MAKER},
                                [AL_SUFFIX_FENCE_UNFINISHED] = {"-unfinished", AL_QUEUE_FENCE_MAKER}};
@@ -128,11 +129,14 @@ static bool stands_beside(al_queue_part part, al_queue_part first) {
   switch (first) {
     case AL_QUEUE_SLOT_HELD:
     case AL_QUEUE_ADMIN:
-    case AL_QUEUE_MUTEX:
     case AL_QUEUE_WRITER:
     case AL_QUEUE_PERMITS_ADMIN:
     case AL_QUEUE_MANY:
       return part == AL_QUEUE_BOLT;
+    case AL_QUEUE_MUTEX:
+      return part == AL_QUEUE_BOLT || part == AL_QUEUE_SEAL;
+    case AL_QUEUE_FAST_MUTEX:
+      return part == AL_QUEUE_SEAL;
     case AL_QUEUE_FENCE:
     case AL_QUEUE_MUTEX_FENCE:
     case AL_QUEUE_RW_FENCE:

@@ -12,6 +12,7 @@
  *   permits, marks   permits are the messages of a token semaphore; for each permit a mark is kept in a second queue,
  *                    so that the permits can be counted
  *   bolt             a queue beside an exclusive queue Q, declared with the name Q-bolt
+ *   seal             a queue beside a mutex's queue Q that tells how the last lock ended, with the name Q-seal
  *   door             the queue of a readers-writer lock that a writer holds while it writes or waits for readers
  *   fence            the queue that the fencing tokens of a lock are drawn from: numbers that grow with each holder
  *   ticket           a random number that is used once (AL_TICKET_SIZE) */
@@ -47,6 +48,7 @@ typedef enum al_suffix {
   AL_SUFFIX_RW_FENCE,
   AL_SUFFIX_BESIDE,                  /* from here on: behind the name of a queue Q */
   AL_SUFFIX_BOLT = AL_SUFFIX_BESIDE, /* Q-bolt, beside the exclusive queue Q */
+  AL_SUFFIX_SEAL,                    /* Q-seal, beside the queue of a mutex */
   AL_SUFFIX_MARKS,                   /* Q-count, beside the permits */
   AL_SUFFIX_FENCE_MAKER,             /* Q-maker: its holder makes the fence Q */
   AL_SUFFIX_FENCE_UNFINISHED,        /* Q-unfinished: the fence Q has no message yet */

@@ -278,6 +278,7 @@ static al_op *begin(al_session *session, const char *name, const al_gather_kind 
   self->how = *options;
   self->how.count = 1;
   self->how.patient = false;
+  self->how.settle = 0; /* of its gate */
   self->until = options->timeout > 0 ? al_deadline_after(session->now, options->timeout) : AL_NEVER;
   snprintf(self->name, sizeof self->name, "%s", name);
   op->is_acquire = true;

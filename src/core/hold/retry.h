@@ -10,7 +10,7 @@
  * quorum queue that another client is just declaring or deleting. Nothing was acquired then, and a few more attempts
  * follow.
  *
- *   attempting ─┬─ the attempt has a lock ──> done
+ *   attempting ─┬─ the attempt has a lock ──> (settling) ──> making_sure ──> done
  *     ^         ├─ it failed for good ──> done: its code and message
  *     │         └─ it failed for now ──> pausing ─┬─ the timeout has passed ──> done: AL_TIMEOUT
  *     └───────────────────────────────────────────┘
@@ -18,8 +18,7 @@
 #ifndef AL_CORE_HOLD_RETRY_H
 #define AL_CORE_HOLD_RETRY_H
 
-#include "core/base/backoff.h"
-#include "core/session/op.h"
+#include "core/hold/seal.h"
 
 typedef struct al_retry al_retry;
 
@@ -30,6 +29,7 @@ typedef struct al_attempts {
   void *from;                        /* the lock */
   const void *kind;                  /* for `begin`, as is `size` */
   size_t size;
+  bool is_mutex; /* it may be sealed (seal.h) */
 } al_attempts;
 
 struct al_retry {
@@ -42,9 +42,10 @@ struct al_retry {
   al_backoff pause;
   al_code last; /* the code of the last attempt that failed for now; AL_OK: there is none */
   char last_words[AL_MESSAGE_SIZE];
+  al_sealing sealing;
 };
 
-/* True if the caller asks for such an acquire. */
+/* True if an acquire with these options, or NULL, is such an operation. */
 bool al_retry_is_wanted(const al_acquire_options *options);
 
 /* Begins. `options`: NULL, or the caller's. One reference to `attempts.from` is the operation's from now on. Returns NULL

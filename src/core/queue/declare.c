@@ -139,12 +139,21 @@ void al_declare_quorum_mutex(al_channel *channel, const char *queue) {
   send(channel, &mutex);
 }
 
+/* `expires`: milliseconds. */
+static void declare_beside(al_channel *channel, const char *queue, int64_t expires, bool is_answered) {
+  shape beside = durable(queue, false);
+  beside.declare.nowait = !is_answered;
+  add(&beside, al_field_number("x-expires", expires));
+  keep(&beside, 0);
+  send(channel, &beside);
+}
+
 void al_declare_bolt(al_channel *channel, const char *queue, bool is_answered) {
-  shape bolt = durable(queue, false);
-  bolt.declare.nowait = !is_answered;
-  add(&bolt, al_field_number("x-expires", BOLT_EXPIRES));
-  keep(&bolt, 0);
-  send(channel, &bolt);
+  declare_beside(channel, queue, BOLT_EXPIRES, is_answered);
+}
+
+void al_declare_seal(al_channel *channel, const char *queue, int64_t settle) {
+  declare_beside(channel, queue, (settle + AL_MILLISECOND - 1) / AL_MILLISECOND, false);
 }
 
 void al_declare_scratch(al_channel *channel, const char *queue) {

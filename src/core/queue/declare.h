@@ -16,13 +16,14 @@
  *   quorum mutex                   durable, quorum, single active consumer, keeps one message, refuses more; no delivery
  *                                  limit, consumer timeout of a minute, disconnected timeout of 15 seconds
  *   bolt                           durable, classic, keeps no message, expires after ten seconds without use
+ *   seal                           the same; expires when it was left behind for as long as its holder says
  *   fence                          durable, quorum, no delivery limit, keeps one message
  *   unfinished                     durable, classic: stands beside a fence that has no message yet
  *   scratch                        exclusive, auto-delete, classic: for a metadata write (barrier.h), or a fence's maker
  *
  * A bell is a queue of messages that each wake one waiter. Mutexes and readers-writer locks have a bell that waiters
  * make. The door is the queue that a writer holds. A bolt is a queue beside a held queue, which keeps its holder
- * alone on brokers before 4.3 (bolt.h). name.h has the names of all these queues.
+ * alone on brokers before 4.3 (bolt.h). A seal tells how the last lock ended (seal.h). name.h has the names of all these queues.
  *
  * If a queue exists with another shape, the broker refuses the declare with 406. docs/protocol.md lists the arguments
  * for other clients. A change here must be made there, too, and must be tried together with the version before. */
@@ -59,6 +60,9 @@ void al_declare_quorum_mutex(al_channel *channel, const char *queue);
 /* `is_answered`: the broker answers with declare-ok, which tells the number of consumers. Otherwise it answers only
  * if it refuses, and need not ask the queue. */
 void al_declare_bolt(al_channel *channel, const char *queue, bool is_answered);
+
+/* `settle`: nanoseconds. The broker answers only if it refuses. */
+void al_declare_seal(al_channel *channel, const char *queue, int64_t settle);
 
 void al_declare_scratch(al_channel *channel, const char *queue);
 void al_declare_fence(al_channel *channel, const char *queue);

@@ -39,6 +39,17 @@ void al_claim_deny(al_claim *claim, const char *why) {
   settle(claim);
 }
 
+/* The seal goes only with a lock that was released. */
+static void unseal(al_claim *claim) {
+  al_claim *seal = claim->seal;
+  claim->seal = NULL;
+  if (claim->was_let_go)
+    al_claim_release(seal);
+  else if (seal->state == AL_CLAIM_HELD)
+    seal->kind->release(seal);
+  al_claim_leave(seal);
+}
+
 void al_claim_enter(al_claim *claim, al_claim_state state) {
   static const char *const words[] = {"being claimed", "held", "being released", "being undone", "gone"};
   AL_TRACE(claim->session->holder.trace, "\"%s\" is %s", claim->queue, words[state]);
@@ -46,6 +57,7 @@ void al_claim_enter(al_claim *claim, al_claim_state state) {
   claim->link->pulses += (state == AL_CLAIM_HELD) - (claim->state == AL_CLAIM_HELD);
   claim->state = state;
   if (state == AL_CLAIM_GONE || state == AL_CLAIM_UNDOING) claim->session->needs_cleanup = true;
+  if (claim->seal && state != AL_CLAIM_HELD) unseal(claim);
   if (state != AL_CLAIM_GONE) return;
   claim->kind->gone(claim);
   settle(claim);
@@ -102,6 +114,7 @@ void al_claim_notify(al_claim *claim) {
 void al_claim_release(al_claim *claim) {
   if (claim->state != AL_CLAIM_CLAIMING && claim->state != AL_CLAIM_HELD) return;
   claim->was_let_go = true;
+  if (claim->seal) unseal(claim); /* first, so that the next holder seldom finds it */
   claim->kind->release(claim);
 }
 

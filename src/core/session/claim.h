@@ -69,6 +69,8 @@ struct al_claim {
   bool is_counted; /* it is a lock that an acquire has got (al_session_stats) */
   _Atomic bool is_revoked; /* an administrator asked for it back; never reset */
 
+  al_claim *seal; /* HELD: tells others how it ended (hold/seal.h); NULL */
+
   uint64_t owed_by; /* the number of the operation that is not over before this claim is GONE; 0 */
 
   int users;            /* number of references; the claim is freed when it is GONE and has none */

@@ -378,12 +378,18 @@ static const al_move moves[] = {
     {AL_ANY, AL_CLAIM_GONE},
     AL_MOVES_END};
 
+static const al_claim_kind permit_claim = {.moves = moves,
+                                           .release = permit_release,
+                                           .confirm = permit_confirm,
+                                           .sweep = permit_sweep,
+                                           .gone = permit_gone,
+                                           .free = permit_free};
+
 /* ---- hazards ------------------------------------------------------------------------------------------------------ */
 
-/* Only permits are on the link of quorum queues. */
 static bool is_exposed(const al_claim *claim) {
   const al_permit *permit = (const al_permit *)claim;
-  return claim->link == &claim->session->quorum && is_proved(permit) && claim->state == AL_CLAIM_HELD &&
+  return claim->kind == &permit_claim && is_proved(permit) && claim->state == AL_CLAIM_HELD &&
          !al_proof_is_shielded(&permit->proof);
 }
 
@@ -408,19 +414,13 @@ al_link *al_permit_link(al_session *session, al_source source) {
 
 al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source source, const char *known,
                            int64_t new_until) {
-  static const al_claim_kind kind = {.moves = moves,
-                                     .release = permit_release,
-                                     .confirm = permit_confirm,
-                                     .sweep = permit_sweep,
-                                     .gone = permit_gone,
-                                     .free = permit_free};
   al_session *session = op->session;
   al_permit *permit = calloc(1, sizeof *permit);
   if (!permit) {
     al_op_fail(op, AL_NO_MEMORY, "taking from \"%s\"", queue);
     return NULL;
   }
-  al_claim_init(&permit->claim, &kind, session, al_permit_link(session, source), queue);
+  al_claim_init(&permit->claim, &permit_claim, session, al_permit_link(session, source), queue);
   al_check_init(&permit->check, &permit->claim, check_answered);
   permit->source = source;
   snprintf(permit->token, sizeof permit->token, "%s", known);

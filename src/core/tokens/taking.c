@@ -488,6 +488,7 @@ al_op *al_takeable_acquire(al_takeable *from, const al_acquire_options *options)
   bool may_break =
       al_permit_link(from->session, from->source) == &from->session->quorum && from->session->nests == 0;
   if (!may_break && !al_retry_is_wanted(options)) return begin(from, options);
-  return al_retry_begin(from->session, from->name, options,
-                        (al_attempts){.begin = attempt, .leave = drop, .from = use(from)});
+  return al_retry_begin(
+      from->session, from->name, options,
+      (al_attempts){.begin = attempt, .leave = drop, .from = use(from), .is_mutex = from->kind->is_mutex});
 }
