@@ -153,7 +153,8 @@ describe("a query parameter", function ()
       local words = ("the URL gives %s a value it cannot have; it takes "):format(query:match("^(.-)="))
       assert.equal(words, core.url_error("amqp://host?" .. query):sub(1, #words))
     end
-    assert.equal('the URL has a query parameter that is not known: "hartbeat"', core.url_error("amqp://h?hartbeat=1"))
+    assert.matches('^the URL has a query parameter that is not known: "hartbeat"; known are heartbeat, .* and server_name',
+      core.url_error("amqp://h?hartbeat=1"))
     for _, query in ipairs{ "heartbeat", "heartbeat=1&x", "heart%xbeat=1", "heartbeat=%0", "heartbeat=%00" } do
       assert.equal('the query of the URL is not made of key=value pairs, with "%" written as %25',
         core.url_error("amqp://host?" .. query))

@@ -115,7 +115,11 @@ static bool parameter(al_settings *s, const char *key, const char *value, char w
   } else if (strcmp(key, "server_name_indication") == 0) {
     return keep(s->server_name, sizeof s->server_name, value, key, why);
   } else {
-    snprintf(why, AL_MESSAGE_SIZE, "the URL has a query parameter that is not known: \"%.64s\"", key);
+    snprintf(why, AL_MESSAGE_SIZE,
+             "the URL has a query parameter that is not known: \"%.64s\"; known are heartbeat, "
+             "connection_timeout, channel_max, auth_mechanism, verify, cacertfile, certfile, keyfile and "
+             "server_name_indication",
+             key);
     return false;
   }
   if (!good)
