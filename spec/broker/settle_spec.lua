@@ -88,6 +88,14 @@ describe("a mutex that settles", function()
     is_free_without(name)
   end)
 
+  it("is retained with its seal", function()
+    local name, conn = sealed_name(), stage.connect()
+    local mutex = conn:mutex(name, { retain = LONG })
+    for _ = 1, 2 do assert(assert(mutex:acquire{ settle = LONG, timeout = SECONDS }):release()) end
+    assert.equal(1, conn:stats().retained)
+    assert(stage.connect():mutex(name):acquire{ settle = LONG, timeout = SECONDS }:release())
+  end)
+
   it("stays held when its seal was deleted", function()
     local name = sealed_name()
     local lock = assert(stage.connect():mutex(name):acquire{ settle = LONG })

@@ -183,7 +183,7 @@ static bool is_sealed(al_sealing *self) {
 
 bool al_sealing_poll(al_sealing *self) {
   al_claim *claim = self->lock->claim;
-  if (claim->state != AL_CLAIM_HELD) return true;
+  if (claim->state != AL_CLAIM_HELD || claim->seal) return true; /* it was retained with its seal */
   if (!self->seal && !is_clear(self)) return false;
   if (!is_sealed(self)) return false;
   al_op_answered(self->op);
