@@ -895,7 +895,7 @@ local function tell(self)
   self.kind:settle()
   self.watch:look()
   local lingers = self.options.troubles and self.kind.lingers or 0 -- without troubles nothing may linger
-  local stays = math.max(still_stalled(self), self.options.retain or self.options.settle or 0)
+  local stays = math.max(still_stalled(self), self.options.retain or 0, self.options.settle or 0)
   self.world:run(math.max(2 * self.heartbeat >= 60 and 5 or 6 * self.heartbeat, 5 + stays, lingers))
   look_for_leftovers(self, "when nobody wants anything any more")
   look_for_channels(self)

@@ -180,6 +180,7 @@ add({ kind = "mutex", what = "a mutex", prefix = "mutex" }, {
   { "retained line", "that some would keep for long, while waiters hardly ever look by themselves", spared = "a",
     retain = 90, seconds = 60, poll = 60, workers = 5, rounds = 10, hold = 0.05, idle = 0.1, paces = NEAR,
     waiting = { "for long" }, troubles = { "lost holder" }, count = 4, version = "4.3.0" },
+  { "settle retained", "that settles, and that sessions keep after the release", like = "settle", retain = 0.5 },
   { "settle", troubles = { "death", "dies claiming", "lost holder", "lost prober", "robbed", "alarm", "stall" } },
   { "killed", "while holders are killed, and no waiter may waste the token", often = 2, version = "3.10.8",
     is_used = true, workers = 3, rounds = 5, hold = 2, count = 40, paces = NEAR, poll = 60, is_rung = true,
