@@ -139,13 +139,7 @@ static void hold_on(hold *self) {
 
 cli_outcome cli_hold(al_session *session, const cli_held *held, const cli_options *options,
                      const cli_signals *signals, cli_news *news) {
-  hold self = {.session = session,
-               .held = held,
-               .options = options,
-               .signals = signals,
-               .news = news,
-               .until = held->expires_at,
-               .reads_input = has_input(options)};
+  hold self = {session, held, options, signals, news, held->expires_at, .reads_input = has_input(options)};
   if (input_has_ended(options)) { /* while it waited */
     cli_error("option --hold: %s", ENDED);
     return (cli_outcome){.status = CLI_EXIT_USAGE};
@@ -162,13 +156,8 @@ cli_outcome cli_hold(al_session *session, const cli_held *held, const cli_option
 /* An administrator who has asked for the lock, and been heard, gets it at once. */
 void cli_hold_longer(al_session *session, const cli_held *held, const cli_options *options,
                      const cli_signals *signals, cli_news *news, cli_outcome *outcome) {
-  hold self = {.session = session,
-               .held = held,
-               .options = options,
-               .signals = signals,
-               .news = news,
-               .until = held->keep_until,
-               .was_revoked = cli_held_revoked(held) != NULL};
+  hold self = {
+      session, held, options, signals, news, held->keep_until, .was_revoked = cli_held_revoked(held) != NULL};
   self.is_over = self.was_revoked && options->revoke_signal;
   if (al_system_now() < self.until && !self.is_over) cli_news_keeping(news, self.until);
   hold_on(&self);

@@ -119,6 +119,12 @@ static void put_held(cli_status *line, const cli_news_lock *lock) {
   cli_status_seconds(line, "held", seconds_since(lock->acquired_at));
 }
 
+static void tell_held(const cli_news *news, const char *event, const cli_news_lock *lock) {
+  cli_status line = cli_status_begin(event);
+  put_held(&line, lock);
+  cli_status_end(&line, news->options->status_fd);
+}
+
 static void make_file(const cli_news *news) {
   const char *path = news->options->held_file;
   int fd = path ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644) : -1;
@@ -158,9 +164,7 @@ void cli_news_revoked(cli_news *news, const al_lock *lock) {
   cli_warn("revoked: an administrator asks for %s%s", al_lock_words(lock, words),
            news->options->revoke_signal ? "" : "; ignored, as there is no --on-revoke");
   cli_notify_status(news->notify_fd, "asked to release \"%s\"", al_lock_name(lock));
-  cli_status line = cli_status_begin("revoked");
-  put_held(&line, noted(news, lock));
-  cli_status_end(&line, news->options->status_fd);
+  tell_held(news, "revoked", noted(news, lock));
 }
 
 void cli_news_lost(cli_news *news, const al_lock *lock, al_code code, const char *reason) {
@@ -178,11 +182,7 @@ void cli_news_expired(cli_news *news, const cli_held *held, const char *conseque
   double most = (double)news->options->at_most / (double)AL_SECOND;
   cli_error("expired: \"%s\" was held for %g s (--at-most); %s", news->options->name, most, consequence);
   cli_notify_status(news->notify_fd, "held \"%s\" for %g s", news->options->name, most);
-  for (int i = 0; i < held->count; i++) {
-    cli_status line = cli_status_begin("expired");
-    put_held(&line, noted(news, held->locks[i]));
-    cli_status_end(&line, news->options->status_fd);
-  }
+  for (int i = 0; i < held->count; i++) tell_held(news, "expired", noted(news, held->locks[i]));
 }
 
 void cli_news_keeping(const cli_news *news, int64_t until) {
@@ -204,9 +204,5 @@ void cli_news_releasing(const cli_news *news) { remove_file(news); }
 
 void cli_news_released(cli_news *news) {
   cli_progress("released \"%s\"", news->options->name);
-  for (int i = news->locks_count - 1; i >= 0; i--) {
-    cli_status line = cli_status_begin("released");
-    put_held(&line, &news->locks[i]);
-    cli_status_end(&line, news->options->status_fd);
-  }
+  for (int i = news->locks_count - 1; i >= 0; i--) tell_held(news, "released", &news->locks[i]);
 }
