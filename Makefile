@@ -10,6 +10,8 @@ BINDIR ?= $(PREFIX)/bin
 MANDIR ?= $(PREFIX)/share/man
 INCLUDEDIR ?= $(PREFIX)/include
 COMPLETIONDIR ?= $(PREFIX)/share/bash-completion/completions
+ZSHCOMPLETIONDIR ?= $(PREFIX)/share/zsh/site-functions
+FISHCOMPLETIONDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 CFLAGS ?= -O2 -g
 PKG_CONFIG ?= pkg-config
 INSTALL ?= install
@@ -126,6 +128,8 @@ help: ## this list
 #: something (demo, picture, test, check, bench, prove, fuzz and so on) install packages, with apt-get, on Debian and
 #: its derivatives.
 
+#:   ZSHCOMPLETIONDIR  for zsh ($PREFIX/share/zsh/site-functions)
+#:   FISHCOMPLETIONDIR for fish ($PREFIX/share/fish/vendor_completions.d)
 # ---- building ----
 
 PREPARE = LUA=$(LUA) CURL=$(CURL) spec/support/prepare
@@ -207,8 +211,8 @@ uninstall: ## remove the files that install, install-lib, install-lib-lua and in
 	  "$(INCLUDEDIR)/amqplocks.h" "$(LIBDIR)/libamqplocks.a" "$(LIBDIR)/$(SHARED)" "$(LIBDIR)/$(SONAME)" \
 	  "$(LIBDIR)/libamqplocks.so" "$(LIBDIR)/pkgconfig/amqplocks.pc" "$(MANDIR)/man3/amqplocks.3" \
 	  "$(LIBDIR)/libamqplocks-$(LUA).a" "$(LIBDIR)/pkgconfig/amqplocks-$(LUA).pc" \
-	  "$(COMPLETIONDIR)/amqp-lock" "$(COMPLETIONDIR)/amqp-lock-admin" \
-	  "$(BINDIR)/amqp-lock" "$(BINDIR)/amqp-lock-admin" $(patsubst docs/man/%,"$(MANDIR)/man1/%",$(wildcard docs/man/*.1))
+	  "$(ZSHCOMPLETIONDIR)/_amqp-lock" $(foreach command,amqp-lock amqp-lock-admin,"$(BINDIR)/$(command)" \
+	  "$(COMPLETIONDIR)/$(command)" "$(FISHCOMPLETIONDIR)/$(command).fish") $(patsubst docs/man/%,"$(MANDIR)/man1/%",$(wildcard docs/man/*.1))
 
 # ---- the library ----
 #
@@ -317,11 +321,13 @@ $(CLI)/amqp-lock $(CLI)/amqp-lock-admin: $(if $(DYNAMIC),$(LIB)/libamqplocks.so,
 
 MAN_PAGES := $(wildcard docs/man/*.1)
 
-install-cli: cli ## install the commands, their manual pages and their completion for bash
+install-cli: cli ## install the commands, their manual pages and their completion for bash, zsh and fish
 	@echo "installing to $(DESTDIR)$(BINDIR) and $(DESTDIR)$(MANDIR)"
 	$(Q)for page in $(MAN_PAGES); do $(PLACE) file 644 $$page "$(MANDIR)/man1/$${page##*/}" || exit; done
 	$(Q)for command in amqp-lock amqp-lock-admin; do $(PLACE) file 755 $(CLI)/$$command "$(BINDIR)/$$command" && \
-	  $(PLACE) file 644 src/cli/common/completion.bash "$(COMPLETIONDIR)/$$command" || exit; done
+	  $(PLACE) file 644 src/cli/common/completion.bash "$(COMPLETIONDIR)/$$command" && \
+	  $(PLACE) file 644 src/cli/common/completion.fish "$(FISHCOMPLETIONDIR)/$$command.fish" || exit; done
+	$(Q)$(PLACE) file 644 src/cli/common/completion.zsh "$(ZSHCOMPLETIONDIR)/_amqp-lock"
 
 # ---- running ----
 

@@ -1,34 +1,73 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Completion for bash: what it offers for a command line. (It needs no broker. It is here because it needs the
--- command.)
+-- Completion for bash, zsh and fish: what they offer for a command line. (It needs no broker. It is here because it
+-- needs the commands.)
 local command = require "spec.support.command"
 local process = require "spec.support.process"
 local values = require "spec.support.programs.values"
 
-local AMQP_LOCK, AMQP_LOCK_ADMIN = command.DIRECTORY .. "/amqp-lock", command.DIRECTORY .. "/amqp-lock-admin"
-
--- Returns the words that complete the last word of a command line, sorted.
-local function offered_of(program, ...)
-  local words = process.shell("bash", "--norc", "-c", [[
+-- Each prints, for each of its arguments, the words that complete that line, and then a line of its own.
+local SHELLS = {
+  bash = { "bash", "--norc", "-c", [==[
     . src/cli/common/completion.bash
-    COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
-    entry=$(complete -p "${1##*/}") entry=${entry#complete -F }
-    "${entry% *}" "$1" "${!#}" "${COMP_WORDS[COMP_CWORD - 1]}"
-    for word in "${COMPREPLY[@]}"; do printf '%s\n' "$word"; done | LC_ALL=C sort -u]], "bash", program, ...)
-  local list = {}
-  for word in words:gmatch "[^\n]+" do table.insert(list, word) end
-  return list
-end
+    for line; do
+      read -ra COMP_WORDS <<<"${line//=/ = }"
+      [ "$line" = "${line% }" ] || COMP_WORDS+=("")
+      COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+      entry=$(complete -p "${COMP_WORDS[0]}") entry=${entry#complete -F }
+      "${entry% *}" "${COMP_WORDS[0]}" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+      printf '%s\n' "${COMPREPLY[@]}" .
+    done]==], "bash" },
+  fish = { "fish", "--no-config", "-c", [==[
+    source src/cli/common/completion.fish
+    for line in $argv; complete -C $line | string replace -r '\t.*' ''; echo .; end]==] },
+  -- Its completion works only at a terminal, for a line that is edited. Each addition of words is noted.
+  zsh = { "zsh", "-f", "-c", [==[
+    export ZDOTDIR=$(mktemp -d) ASKED=${(F)@}
+    cp src/cli/common/completion.zsh $ZDOTDIR/_amqp-lock
+    print -r '
+      fpath=($ZDOTDIR $fpath) LISTMAX=10000
+      autoload -Uz compinit && compinit -D -u
+      compadd() {
+        local -a words
+        [[ " ${(j: :)@[1,(i)(-|--)]}" == *" -"[OAD]* ]] || { builtin compadd -A words "$@"; print -rl -- $words >&7; }
+        builtin compadd "$@"
+      }
+      zle-line-init() {
+        for line in "${(@f)ASKED}"; do BUFFER=$line CURSOR=$#line; zle list-choices; print . >&7; done
+        BUFFER=exit; zle accept-line
+      }
+      zle -N zle-line-init' >$ZDOTDIR/.zshrc
+    zmodload zsh/zpty && zpty shell 'zsh -i 7>$ZDOTDIR/words' && while zpty -r shell drawn; do :; done
+    cat $ZDOTDIR/words; rm -r $ZDOTDIR]==], "zsh" },
+}
 
-local function offered(...) return offered_of(AMQP_LOCK, ...) end
-local function offered_to_admin(...) return offered_of(AMQP_LOCK_ADMIN, ...) end
+-- Returns for each line the words that complete it, sorted, each once; of files without their directories. One-letter
+-- options, which bash does not offer, are left out.
+local function offered(shell, lines)
+  local script = { "env", "PATH=" .. command.DIRECTORY .. ":" .. os.getenv "PATH", values.unpack(SHELLS[shell]) }
+  for _, line in ipairs(lines) do table.insert(script, line) end
+  local all, seen = { {} }, {}
+  for word in process.shell(values.unpack(script)):gmatch "[^\n]+" do
+    word = word:gsub("^%-%-[%l-]+=", ""):gsub("^.*/", "")
+    if word == "." then
+      table.sort(all[#all])
+      table.insert(all, {})
+      seen = {}
+    elseif not seen[word] and not word:find "^%-.?$" then
+      table.insert(all[#all], word)
+      seen[word] = true
+    end
+  end
+  assert.equal(#lines + 1, #all)
+  return all
+end
 
 -- The options that --help shows, sorted, each once.
 local function shown(program, ...)
   local options, seen = {}, {}
-  for line in process.shell(program, ...):gmatch "[^\n]+" do
+  for line in process.shell(command.DIRECTORY .. "/" .. program, ...):gmatch "[^\n]+" do
     local option = line:match "^  %-%a, (%-%-[%l-]+)" or line:match "^      (%-%-[%l-]+)"
     if option and not seen[option] then table.insert(options, option) end
     seen[option or ""] = true
@@ -37,62 +76,39 @@ local function shown(program, ...)
   return options
 end
 
-describe("completion of amqp-lock", function()
-  it("offers every option of --help, and nothing else", function()
-    local options = shown(AMQP_LOCK, "--help")
-    assert.is_true(#options > 25)
-    assert.same(options, offered "-")
-    assert.same(options, offered("-w", "5", "-S", "--"))
-  end)
+local ARGUMENTS = {
+  ["--on-lost "] = "ignore kill term", ["--on-lost=te"] = "term", ["--on-lost="] = "ignore kill term",
+  ["--on-revoke USR"] = "USR1 USR2", ["-S --url-file src/pla"] = "place", ["--held-file src/pla"] = "place",
+  ["-w "] = "", ["sleep"] = "", ["db -c src/pla"] = "", ["--hold db sleep"] = "", ["db amqp-lock --hold x sleep"] = "",
+  ["db cat -n src/pla"] = "place", ["db sleep"] = "sleep", ["--timeout 5 -n db sleep"] = "sleep",
+  ["--on-lost=kill db sleep"] = "sleep", ["-- db sleep"] = "sleep",
+}
+local OF_ADMIN = {
+  ["-q resi"] = "resize", ["--timeout 5 rev"] = "revoke", ["ls src/pla"] = "place",
+  ["holders --json src/pla"] = "place", ["create db --url-file src/pla"] = "place",
+  ["create --url-file=src/pla"] = "place", ["create src/pla"] = "", ["create db --timeout "] = "",
+}
 
-  it("offers the arguments of an option, also behind an equals sign, and commands and files behind the name", function()
-    for line, words in pairs {
-      ["--on-lost @"] = "ignore kill term", ["--on-lost = te"] = "term", ["--on-lost ="] = "ignore kill term",
-      ["--on-revoke USR"] = "USR1 USR2", ["-S --url-file src/pla"] = "src/place", ["-w -"] = "",
-      ["db cat -n src/pla"] = "src/place", ["sleep"] = "", ["db -c sleep"] = "", ["--hold db sleep"] = "",
-    } do
-      local list = {}
-      for word in line:gmatch "%S+" do table.insert(list, word == "@" and "" or word) end
-      assert.equal(words, table.concat(offered(values.unpack(list)), " "), line)
-    end
-    for _, words in ipairs { { "db" }, { "--timeout", "5", "-n", "db" }, { "--on-lost", "=", "kill", "db" },
-      { "--", "db" } } do
-      table.insert(words, "sleep")
-      assert.matches(" sleep ", " " .. table.concat(offered(values.unpack(words)), " ") .. " ")
-    end
-  end)
-end)
-
-describe("completion of amqp-lock-admin", function()
-  it("offers the verbs of --help, and nothing else", function()
-    local verbs = {}
-    for verb in process.shell(AMQP_LOCK_ADMIN, "--help"):match "\nVerbs[^\n]*\n(.-\n)\n":gmatch "  ([%l-]+)[^\n]*\n" do
-      table.insert(verbs, verb)
-    end
+for shell in pairs(SHELLS) do
+  it("completion for " .. shell .. " offers what --help shows; arguments, files, commands where they stand", function()
+    local options, verbs = shown("amqp-lock", "--help"), {}
+    local help = process.shell(command.DIRECTORY .. "/amqp-lock-admin", "--help")
+    for verb in help:match "\nVerbs[^\n]*\n(.-\n)\n":gmatch "  ([%l-]+)[^\n]*\n" do table.insert(verbs, verb) end
     table.sort(verbs)
-    assert.is_true(#verbs > 10)
-    assert.same(verbs, offered_to_admin "")
-    assert.same({ "resize" }, offered_to_admin("-q", "resi"))
-    assert.same({ "revoke" }, offered_to_admin("--timeout", "5", "rev"))
-  end)
-
-  it("offers every option that --help shows for the verb, and nothing else", function()
-    for _, verb in ipairs(offered_to_admin "") do
-      local options = shown(AMQP_LOCK_ADMIN, verb, "--help")
-      assert.is_true(#options > 5, verb)
-      assert.same(options, offered_to_admin(verb, "-"), verb)
-      assert.same(options, offered_to_admin(verb, "db", "-q", "--"), verb)
+    assert.is_true(#options > 25 and #verbs > 10)
+    local lines = { "amqp-lock -", "amqp-lock -w 5 -S --", "amqp-lock-admin ", "amqp-lock-admin -" }
+    local wanted = { options, options, verbs, shown("amqp-lock-admin", "--help") }
+    for _, verb in ipairs(verbs) do
+      table.insert(lines, "amqp-lock-admin " .. verb .. " db -q --")
+      table.insert(wanted, shown("amqp-lock-admin", verb, "--help"))
     end
-    assert.same(shown(AMQP_LOCK_ADMIN, "--help"), offered_to_admin "--")
-  end)
-
-  it("offers files to the verbs that read files, and to options that name one", function()
-    for _, words in ipairs { { "ls" }, { "holders", "--json" }, { "create", "db", "--url-file" },
-      { "create", "--url-file", "=" } } do
-      table.insert(words, "src/pla")
-      assert.same({ "src/place" }, offered_to_admin(values.unpack(words)))
+    for program, rows in pairs { ["amqp-lock "] = ARGUMENTS, ["amqp-lock-admin "] = OF_ADMIN } do
+      for line, words in pairs(rows) do
+        table.insert(lines, program .. line)
+        table.insert(wanted, { words ~= "" and words or nil })
+      end
     end
-    assert.same({}, offered_to_admin("create", "src/pla"))
-    assert.same({}, offered_to_admin("create", "db", "--timeout", ""))
+    local got = offered(shell, lines)
+    for i, line in ipairs(lines) do assert.equal(table.concat(wanted[i], " "), table.concat(got[i], " "), line) end
   end)
-end)
+end

@@ -160,7 +160,8 @@ describe("the module", function()
     for _, file in ipairs { "/multi/libamqplocks.a", ("/multi/lua/%s/amqplocks/core.so"):format(VERSION),
       "/multi/libamqplocks.so", "/usr/include/amqplocks.h", ("/multi/libamqplocks-%s.a"):format(LUA),
       "/usr/share/man/man3/amqplocks.3", "/usr/bin/amqp-lock", "/usr/share/man/man1/amqp-lock.1",
-      "/usr/share/bash-completion/completions/amqp-lock-admin" } do
+      "/usr/share/bash-completion/completions/amqp-lock-admin", "/usr/share/zsh/site-functions/_amqp-lock",
+      "/usr/share/fish/vendor_completions.d/amqp-lock-admin.fish" } do
       assert.is_truthy(listed:find(file .. "\n", 1, true), file)
     end
     make("uninstall " .. where)

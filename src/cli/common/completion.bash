@@ -59,7 +59,7 @@ _amqp_lock_argument() { # OPTION WORD-FOR-ITS-ARGUMENT CURRENT
   case $1:$2 in
     --on-lost:*) _amqp_lock_offer -W 'term kill ignore' -- "$current" ;;
     --on-revoke:*) _amqp_lock_offer -W "ignore $(compgen -A signal SIG | sed s/^SIG//)" -- "$current" ;;
-    *:FILE) _amqp_lock_files "$current" ;;
+    *:FILE | *:PATH) _amqp_lock_files "$current" ;;
   esac
 }
 
