@@ -17,7 +17,11 @@
 static const char *program = "amqp-lock";
 static cli_level told = CLI_LEVEL_WARNINGS;
 
-void cli_report_begin(const char *name) { program = name; }
+/* musl otherwise decides by its first line whether stdout is a terminal, writes that line at once, and forgets a failure. */
+void cli_report_begin(const char *name) {
+  program = name;
+  if (!isatty(STDOUT_FILENO)) setvbuf(stdout, NULL, _IOFBF, BUFSIZ);
+}
 void cli_report_level(cli_level level) { told = level; }
 
 void cli_text_clean(char *text) {
