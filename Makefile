@@ -15,13 +15,17 @@ FISHCOMPLETIONDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 CFLAGS ?= -O2 -g
 PKG_CONFIG ?= pkg-config
 INSTALL ?= install
-CURL ?= $(if $(STATIC),0,1)
+CURL ?= $(if $(STATIC)$(LIBC:glibc=),0,1)
+
+# Of the commands alone: the libraries for it come by `make deps FOR=musl`.
+MUSL := $(filter musl,$(LIBC))
 
 VARIANT := $(if $(SANITIZE),-sanitize$(patsubst thread,-thread,$(SANITIZE:1=)))$(if $(WERROR),-$(CC)-werror)
 BUILD := build/$(LUA)$(VARIANT)
 CORE := $(BUILD)/amqplocks/core.so
 # The objects that do not depend on Lua: all Luas share them.
 C_BUILD := build/objects$(VARIANT)
+CLI_BUILD := $(C_BUILD)$(MUSL:%=-%)
 C_SOURCES := $(sort $(wildcard src/core/*/*.c src/transport/*.c))
 C_OBJECTS := $(C_SOURCES:src/%.c=$(C_BUILD)/%.o)
 OBJECTS := $(C_OBJECTS) $(patsubst src/%.c,$(BUILD)/objects/%.o,$(sort $(wildcard src/lua/*.c)))
@@ -57,10 +61,12 @@ ALL_CFLAGS := $(if $(wildcard .git),,-DNDEBUG) $(CFLAGS) -fno-lto -std=c11 -Wall
 # build, or an install: it needs `build`, and only names what is missing, as those of `lib` and `cli` do. The goals of
 # the other groups install it.
 NEED_lib := lib install-lib
-NEED_cli := cli install-cli check check-warnings
+NEED_musl := musl $(if $(MUSL),cli install-cli)
+NEED_cli := $(filter-out $(NEED_musl),cli install-cli) check check-warnings
 NEED_demo := demo picture
 NEED_test := test test-unit test-sim soak soak-suite metrics-rock picture-dashboard mutate \
-	prove prove-sim prove-memory prove-fenced prove-fast prove-many prove-breakages $(if $(SUITE),bench-rivals)
+	prove prove-sim prove-memory prove-fenced prove-fast prove-many prove-breakages check-musl $(if $(SUITE),bench-rivals)
+NEED_check-musl := check-musl
 NEED_bench := bench $(if $(SUITE),,bench-rivals)
 NEED_cluster := prove-cluster
 NEED_bench-cluster := bench-cluster
@@ -74,13 +80,14 @@ NEED_db := test-db torture-db break-db figures-db
 ifneq ($(CASSANDRA),0)
   NEED_db-cassandra := $(if $(filter %dblocks %dblocks/ %cassandra_spec.lua,$(or $(SPEC),spec/dblocks)),test-db)
 endif
-INSTALLED_GROUPS := demo test bench cluster bench-cluster porcupine breakages fuzz check deb db-demo db db-cassandra
+INSTALLED_GROUPS := demo test bench cluster bench-cluster porcupine breakages fuzz check check-musl deb db-demo db db-cassandra
 
+BLANK := $() $()
 INSTALLING := $(foreach group,$(INSTALLED_GROUPS),$(NEED_$(group)))
 GOALS := $(or $(if $(filter deps,$(MAKECMDGOALS)),$(FOR)),$(filter-out deps,$(MAKECMDGOALS)),all)
-NEEDS := $(if $(filter-out $(NEED_lib) $(NEED_cli),$(GOALS)),build,lib) \
-	$(foreach group,cli $(INSTALLED_GROUPS),$(if $(filter $(NEED_$(group)),$(GOALS)),$(group)))
-LOOKED := $(BUILD)/.looked-for-$(firstword $(NEEDS))$(if $(filter cli,$(NEEDS)),-cli)
+NEEDS := $(if $(filter-out $(NEED_lib) $(NEED_cli) $(NEED_musl),$(GOALS)),build,$(if $(filter-out $(NEED_musl),$(GOALS)),lib)) \
+	$(foreach group,cli musl $(INSTALLED_GROUPS),$(if $(filter $(NEED_$(group)),$(GOALS)),$(group)))
+LOOKED := $(BUILD)/.looked-for-$(subst $(BLANK),-,$(filter lib build cli musl,$(NEEDS)))
 READY := $(if $(filter deps $(INSTALLING),$(MAKECMDGOALS)),prepare,$(LOOKED))
 
 # The order of these goals matters: run them one after the other, as given.
@@ -122,14 +129,14 @@ help: ## this list
 #:   INCLUDEDIR        amqplocks.h ($PREFIX/include)
 #:   MANDIR            manual pages ($PREFIX/share/man)
 #:   COMPLETIONDIR     completions for bash ($PREFIX/share/bash-completion/completions)
+#:   ZSHCOMPLETIONDIR  for zsh ($PREFIX/share/zsh/site-functions)
+#:   FISHCOMPLETIONDIR for fish ($PREFIX/share/fish/vendor_completions.d)
 #:   LUA_LDIR          Lua modules ($PREFIX/share/lua/5.4, of the version of LUA); named as in Lua's luaconf.h, as is
 #:   LUA_CDIR          the C module ($LIBDIR/lua/5.4); $LUA_LDIR and $LUA_CDIR get amqplocks/ each
 #: Building and installing need no network and install no packages. `deps` and the targets above that run or check
 #: something (demo, picture, test, check, bench, prove, fuzz and so on) install packages, with apt-get, on Debian and
 #: its derivatives.
 
-#:   ZSHCOMPLETIONDIR  for zsh ($PREFIX/share/zsh/site-functions)
-#:   FISHCOMPLETIONDIR for fish ($PREFIX/share/fish/vendor_completions.d)
 # ---- building ----
 
 PREPARE = LUA=$(LUA) CURL=$(CURL) spec/support/prepare
@@ -145,12 +152,13 @@ $(LOOKED):
 
 LOOK = { $(PREPARE) --look $(NEEDS); exit 1; }
 
-DEPS_FOR := all build $(sort $(NEED_lib) $(NEED_cli) $(INSTALLING))
+DEPS_FOR := all build $(sort $(NEED_lib) $(NEED_cli) $(NEED_musl) $(INSTALLING))
 
 deps: ## install the packages for building, or FOR=lib (the C library alone), test, demo, bench, check ...
 	$(if $(filter-out $(DEPS_FOR),$(FOR)),$(error FOR=$(FOR): what are these packages for? One or more of: $(DEPS_FOR)))
 	@$(PREPARE) $(NEEDS)
-	@echo "everything that $(strip make $(FOR)) needs is installed"
+	$(if $(filter musl,$(FOR)),@tools/musl build/musl)
+	@echo "everything that $(strip make $(FOR:musl=cli STATIC=1 LIBC=musl)) needs is installed"
 
 build: $(CORE) $(if $(SANITIZE),$(SANITIZED_LUA)) ## the default: build the C module in build/; names missing packages
 
@@ -168,10 +176,13 @@ endef
 $(C_BUILD)/%.o: src/%.c Makefile | $(READY)
 	$(call COMPILE)
 
+$(C_BUILD)-musl/%.o: src/%.c Makefile | $(READY)
+	$(call COMPILE)
+
 $(BUILD)/objects/%.o: src/%.c Makefile | $(READY)
 	$(call COMPILE,$(LUA_PACKAGE))
 
--include $(wildcard $(C_BUILD)/*/*.d $(C_BUILD)/*/*/*.d $(BUILD)/objects/*/*.d)
+-include $(wildcard $(C_BUILD)*/*/*.d $(C_BUILD)*/*/*/*.d $(BUILD)/objects/*/*.d)
 
 $(SANITIZED_LUA): spec/support/preload.c Makefile | $(CORE)
 	@echo "making $@, a $(LUA) with the sanitizers in it"
@@ -268,7 +279,6 @@ $(PARTS): always
 
 # $(call PC,libdir,includedir): the directories, in build/lib or as installed. pkg-config needs blanks escaped by a
 # backslash.
-BLANK := $() $()
 PC = sed -e '/^\#/d' -e 's|@libdir@|$(subst $(BLANK),\\ ,$(1))|' -e 's|@includedir@|$(subst $(BLANK),\\ ,$(2))|' -e 's|@version@|$(VERSION)|' -e 's|@lua@|$(LUA)|g' \
 	-e 's| *@flags@|$(SANITIZER:%= %)|'
 
@@ -300,24 +310,32 @@ install-lib-lua: lib-lua ## install the archive for programs that host $(LUA)
 # amqp-lock and amqp-lock-admin, with the objects of the C library in them. They need rabbitmq-c and OpenSSL, and no Lua;
 # amqp-lock-admin needs jansson and libcurl as well. STATIC=1 links all of it statically. DYNAMIC=1 links libamqplocks.so,
 # for packages that have the library in another one. CURL=0 builds without libcurl, and without the verb "top". So does
-# STATIC=1: Debian has no static form of what its libcurl needs.
+# STATIC=1: Debian has no static form of what its libcurl needs. STATIC=1 LIBC=musl links what tools/musl compiled; such a
+# command needs no file of the system that it runs on, and resolves names without the system's glibc.
 
 HAS_CURL := $(filter-out 0,$(CURL))
-CLI := build/cli$(VARIANT)$(if $(STATIC),-static)$(if $(DYNAMIC),-dynamic)$(if $(HAS_CURL),,-nocurl)
-CLI_OBJECTS = $(patsubst src/%.c,$(C_BUILD)/%.o,$(wildcard src/cli/common/*.c src/cli/$(1)/*.c))
-CLI_WITHOUT := $(C_BUILD)/cli/admin/$(if $(HAS_CURL),http_none,http).o
+CLI := build/cli$(VARIANT)$(MUSL:%=-%)$(if $(STATIC),-static)$(if $(DYNAMIC),-dynamic)$(if $(HAS_CURL),,-nocurl)
+CLI_OBJECTS = $(patsubst src/%.c,$(CLI_BUILD)/%.o,$(wildcard src/cli/common/*.c src/cli/$(1)/*.c))
+CLI_WITHOUT := $(CLI_BUILD)/cli/admin/$(if $(HAS_CURL),http_none,http).o
 CLI_PACKAGES = $(CLI_OWN) $(if $(DYNAMIC),,$(PACKAGES))
 
-cli: $(CLI)/amqp-lock $(CLI)/amqp-lock-admin ## the commands amqp-lock and amqp-lock-admin, in build/cli; STATIC=1
+cli: $(CLI)/amqp-lock $(CLI)/amqp-lock-admin ## the commands amqp-lock and amqp-lock-admin, in build/cli; STATIC=1, STATIC=1 LIBC=musl
 
 $(CLI)/amqp-lock: $(call CLI_OBJECTS,lock)
 $(CLI)/amqp-lock-admin: $(filter-out $(CLI_WITHOUT),$(call CLI_OBJECTS,admin))
 $(CLI)/amqp-lock-admin: CLI_OWN = jansson $(if $(HAS_CURL),libcurl)
-$(CLI)/amqp-lock $(CLI)/amqp-lock-admin: $(if $(DYNAMIC),$(LIB)/libamqplocks.so,$(C_OBJECTS))
+$(CLI)/amqp-lock $(CLI)/amqp-lock-admin: $(if $(DYNAMIC),$(LIB)/libamqplocks.so,$(C_SOURCES:src/%.c=$(CLI_BUILD)/%.o))
 	$(BUILDING)
 	$(Q)$(CC) $(ALL_CFLAGS) $(if $(STATIC),-static) $(LDFLAGS) -o $@ $(filter %.o,$^) $(SANITIZER_LIBS) \
 	  $(if $(DYNAMIC),-L$(LIB) -lamqplocks) \
 	  $(if $(strip $(CLI_PACKAGES)),$$($(PKG_CONFIG) $(if $(STATIC),--static) --libs $(CLI_PACKAGES)))
+
+ifneq ($(MUSL),)
+# W_EXITCODE is a macro of glibc.
+$(CLI_BUILD)/%.o: ALL_CFLAGS += '-DW_EXITCODE(status,signal)=((status)<<8|(signal))'
+$(CLI_BUILD)/%.o $(CLI)/%: CC = musl-gcc
+$(CLI_BUILD)/%.o $(CLI)/%: export PKG_CONFIG_LIBDIR = build/musl/usr/lib/pkgconfig
+endif
 
 MAN_PAGES := $(wildcard docs/man/*.1)
 
