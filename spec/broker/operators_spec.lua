@@ -1,14 +1,16 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Runs every command line of docs/operators.md. The programs that the page supposes are scripts, which write down how
--- they were called, and which lock they had. Units are read by a program that knows them.
+-- Runs every command line of docs/operators.md, and that of the pod in docs/production.md. The programs that the pages
+-- suppose are scripts, which write down how they were called, and which lock they had. Units are read by a program that
+-- knows them.
 local client = require "spec.support.client"
 local command = require "spec.support.command"
 local process = require "spec.support.process"
 local stage = require "spec.support.stage"
 
 local PAGE = assert(process.contents "docs/operators.md")
+  .. process.contents "docs/production.md":match "\n### The command in a pod\n.-\n## "
 local PROGRAMS = { "report", "migrate", "serve", "integration-tests", "deploy", "pg_dump" }
 local SCRIPT = [[
 #!/bin/sh
@@ -50,7 +52,7 @@ local LINES = {
   sh = lines_of(blocks "sh", "^%S.*$"),
   crontab = lines_of(blocks "crontab", "^[%d*]+ [%d*]+ [%d*]+ [%d*]+ [%d*]+ (.*)$"),
   unit = lines_of(blocks "ini", "^ExecStart=(.*)$"),
-  yaml = lines_of(blocks "yaml", "^ +command: %[(.*)%]$"),
+  yaml = lines_of(blocks "yaml", '^ +command: %[("?amqp%-lock.*)%]$'),
 }
 for i, line in ipairs(LINES.yaml) do LINES.yaml[i] = line:gsub('[",]', "") end
 
@@ -80,7 +82,8 @@ end
 -- A text of the page, with the paths of the place, and a shorter time.
 local function here(text)
   return (text:gsub("/usr/local/bin/", place .. "/bin/"):gsub("/etc/amqp%-lock/", place .. "/etc/")
-    :gsub("/srv/backup/", place .. "/backup/"):gsub("%-%-at%-least 60", "--at-least 0.1"))
+    :gsub("/srv/backup/", place .. "/backup/"):gsub("/tmp/held", place .. "/held")
+    :gsub("%-%-at%-least 60", "--at-least 0.1"))
 end
 
 local function calls() return process.contents(place .. "/calls") end
@@ -132,6 +135,7 @@ local function serve_in_turn(line)
   local one = start()
   one:await "serving"
   local two = start()
+  assert.equal(line:find "held" ~= nil, process.contents(place .. "/held") ~= nil)
   one:signal "TERM"
   assert.same({ "exit", 0 }, { one:wait() })
   two:await "serving"
@@ -150,7 +154,7 @@ describe("docs/operators.md", function()
   stage.tidy(command.clear)
 
   it("has lines of each kind", function()
-    assert.same({ 11, 2, 2, 2 }, { #LINES.sh, #LINES.crontab, #LINES.unit, #LINES.yaml })
+    assert.same({ 11, 2, 2, 3 }, { #LINES.sh, #LINES.crontab, #LINES.unit, #LINES.yaml })
   end)
 
   for _, language in ipairs{ "sh", "crontab", "unit", "yaml" } do
