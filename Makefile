@@ -311,7 +311,7 @@ install-lib-lua: lib-lua ## install the archive for programs that host $(LUA)
 # amqp-lock-admin needs jansson and libcurl as well. STATIC=1 links all of it statically. DYNAMIC=1 links libamqplocks.so,
 # for packages that have the library in another one. CURL=0 builds without libcurl, and without the verb "top". So does
 # STATIC=1: Debian has no static form of what its libcurl needs. STATIC=1 LIBC=musl links what tools/musl compiled; such a
-# command needs no file of the system that it runs on, and resolves names without the system's glibc.
+# command needs no file of the system that it runs on.
 
 HAS_CURL := $(filter-out 0,$(CURL))
 CLI := build/cli$(VARIANT)$(MUSL:%=-%)$(if $(STATIC),-static)$(if $(DYNAMIC),-dynamic)$(if $(HAS_CURL),,-nocurl)
