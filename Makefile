@@ -331,8 +331,6 @@ $(CLI)/amqp-lock $(CLI)/amqp-lock-admin: $(if $(DYNAMIC),$(LIB)/libamqplocks.so,
 	  $(if $(strip $(CLI_PACKAGES)),$$($(PKG_CONFIG) $(if $(STATIC),--static) --libs $(CLI_PACKAGES)))
 
 ifneq ($(MUSL),)
-# W_EXITCODE is a macro of glibc.
-$(CLI_BUILD)/%.o: ALL_CFLAGS += '-DW_EXITCODE(status,signal)=((status)<<8|(signal))'
 $(CLI_BUILD)/%.o $(CLI)/%: CC = musl-gcc
 $(CLI_BUILD)/%.o $(CLI)/%: export PKG_CONFIG_LIBDIR = build/musl/usr/lib/pkgconfig
 endif

@@ -148,10 +148,10 @@ static void mind_revocation(run *self) {
 
 /* ---- signals ---------------------------------------------------------------------------------------------------- */
 
+/* As wait(2) gives it. */
 static void take_status(run *self, const siginfo_t *info) {
   self->has_ended = true;
-  self->status =
-      info->si_code == CLD_EXITED ? W_EXITCODE(info->si_status, 0) : W_EXITCODE(0, info->si_status);
+  self->status = info->si_code == CLD_EXITED ? info->si_status << 8 : info->si_status;
 }
 
 static void lose_guard(run *self) {
