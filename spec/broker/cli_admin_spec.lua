@@ -213,7 +213,8 @@ describe("amqp-lock-admin", function()
         ["create x 0"] = "N is a whole number from 1 to 65535, not \"0\"", ["create -- x -1"] = "not \"-1\"",
         ["add x 1x"] = "not \"1x\"", ["add x 65536"] = "not \"65536\"", ["revoke x"] = "takes the number of a slot",
         ["revoke -m x 1"] = "takes NAME alone", ["revoke -m -r x"] = "different locks",
-        ["create -m x 1"] = "-m (--mutex) is not for \"create\"", ["ls --url amqp://x -"] = "is not for \"ls\"",
+        ["create -m x 1"] = "-m (--mutex) is not for \"create\"", ["who -m x"] = "is not for \"who\"",
+        ["who"] = "takes NAME",
         ["resize -P --revoke x 1"] = "holders of permits cannot be asked", ["add --wait 1 x 1"] = "is for permits",
         ["slots a\27b"] = "control character", ["slots -w soon x"] = "seconds", ["slots --no-such x"] = "unknown",
       } do
@@ -229,12 +230,13 @@ describe("amqp-lock-admin", function()
 
   it("tells what each verb takes with --help, and its version", function()
     local all = ends(0, "--help")
-    local verbs = "create add remove resize destroy repair slots status revoke forget-fence watch ls holders"
+    local verbs = "create add remove resize destroy repair slots status revoke forget-fence watch who ls holders"
     for verb in verbs:gmatch "%S+" do
       assert.matches("\n  " .. verb:gsub("%-", "%%-") .. " ", all)
       local text = ends(0, verb, "--help")
       assert.matches("^usage: amqp%-lock%-admin " .. verb:gsub("%-", "%%-") .. " ", text)
-      assert.equal(verb == "revoke", text:find("--mutex", 1, true) ~= nil and verb ~= "forget-fence")
+      local has_mutex = text:find("--mutex", 1, true) ~= nil
+      assert.equal(verb == "revoke" or verb == "status", has_mutex and verb ~= "forget-fence")
     end
     assert.equal("amqp-lock-admin " .. amqplocks._VERSION:match "[%d.]+" .. "\n", ends(0, "--version"))
   end)

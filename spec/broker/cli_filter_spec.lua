@@ -8,10 +8,6 @@ local process = require "spec.support.process"
 
 local ADMIN = command.DIRECTORY .. "/amqp-lock-admin"
 
-local QUEUES = "name\targuments\towner_pid\tconsumers\tmessages\tmessages_ready\n"
-local CONSUMERS = "queue_name\tchannel_pid\tconsumer_tag\targuments\n"
-local CHANNELS = "pid\tconnection\tmessages_unacknowledged\n"
-
 local count = 0
 
 -- Makes a file of this text; returns its path.
@@ -33,13 +29,37 @@ local function run(status, text, ...)
   return process.contents(path .. ".out"), told
 end
 
--- A queue's line.
-local function queue(name, arguments, owner, messages, ready)
-  return ("%s\t[%s]\t%s\t1\t%s\t%s\n"):format(name, arguments or "", owner or "", messages or 0, ready or 0)
+local function quoted(text) return '"' .. text:gsub('[%c"\\]', function(c) return ("\\u%04x"):format(c:byte()) end)
+  .. '"' end
+
+-- Rows as rabbitmqctl prints them with --formatter=json. Arguments are pairs, in JSON.
+local function queue(name, arguments, messages, ready)
+  return ('[{"name":%s,"arguments":[%s],"messages":%d,"messages_ready":%d}]\n'):format(quoted(name), arguments or "",
+    messages or 0, ready or 0)
 end
 
-local function held(holder) return ('{"x-amqplocks-ticket","0123456789abcdef"},{"x-amqplocks-holder",%s},'
-  .. '{"x-amqplocks-acquired-at",1700000000}'):format(holder) end
+local function argument(name, value) return ('["%s","longstr",%s]'):format(name, value) end
+
+local function consumer(name, channel, holder, since, active, more)
+  local arguments = { holder and argument("x-amqplocks-holder", quoted(holder)) }
+  table.insert(arguments, since and argument("x-amqplocks-waiting-since", since))
+  table.insert(arguments, more)
+  return ('[{"queue_name":%s,"channel_pid":"#PID<1.%s>","consumer_tag":"tag%s","arguments":[%s]%s}]\n'):format(
+    quoted(name), channel, channel, table.concat(arguments, ","), active and ',"active":' .. active or "")
+end
+
+-- The channel's connection is "NAME -> b".
+local function channel(pid, connection, unacked)
+  return ('[{"pid":"#PID<1.%s>","name":"%s -> b (1)","user":"u","messages_unacknowledged":%d}]\n'):format(pid,
+    connection, unacked)
+end
+
+-- A queue that is held, with the consumer and the channel of its holder.
+local function held(name, holder, pid)
+  local arguments = argument("x-amqplocks-ticket", '"0123456789abcdef"') .. "," .. argument("x-amqplocks-holder",
+    quoted(holder)) .. "," .. argument("x-amqplocks-acquired-at", 1700000000)
+  return queue(name, arguments) .. (pid and consumer(name, pid) .. channel(pid, "a" .. pid, 0) or "")
+end
 
 -- Returns the lines that ls prints for a text, without the heading.
 local function lines(text, ...) return (run(0, text, "ls", ...):gsub("^[^\n]*\n", "")) end
@@ -58,39 +78,12 @@ end
 
 after_each(command.clear)
 
-describe("amqp-lock-admin ls, of what rabbitmqctl prints,", function()
-  it("reads a holder that is a text in any form, and none of anything else", function()
-    local text = QUEUES
-    local forms = {
-      { '"press 4"', "press 4" }, { [["a\"b\\c"]], [[a\"b\\c]] }, { '"ü"', "ü" },
-      { "[119,32,9731,128512]", "w ☃😀" }, { '<<"bin">>', "bin" }, { '<<"ü"/utf8>>', "ü" },
-      { [["\101\x{2603}\x41"]], "A☃A" }, { '"{[,]}\\"},{"', [[{[,]}\"},{]] },
-      { [["a\n\e[31m\tb\x{85}c\0"]], "a??[31m?b?c?" }, { '"a\255\192\128b"', "a???b" },
-      { [["\x{d800}\x{110000}"]], "????" }, { 'longstr,"typed"', "typed" },
-      { '""' }, { "[]" }, { "[1,-2]" }, { "undefined" }, { '{"a",{1,[2]}}' }, { "12" },
-    }
-    for i, form in ipairs(forms) do text = text .. queue(("db%02d-mutex"):format(i), held(form[1]), "<a.1.2.0>") end
-    local i = 0
-    for line in run(0, text, "ls", "--json-output", "-"):gmatch "[^\n]+" do
-      i = i + 1
-      assert.matches(('"name":"db%02d","kind":"mutex","state":"holds"'):format(i), line, 1, true)
-      assert.equal(forms[i][2], line:match '"holder":"(.-)","since"', line)
-    end
-    assert.equal(#forms, i)
-  end)
-
-  it("cuts a holder's name that is too long for a broker of this library", function()
-    local name = values_of("holder", QUEUES .. queue("db-mutex", held('"' .. ("☃"):rep(5000) .. '"'), "<a.1.2.0>"))
-    assert.is_true(#name < 1100 and name:sub(1, 30) == ("☃"):rep(10))
-  end)
-
+describe("amqp-lock-admin ls", function()
   it("shows marks that nobody sees or that turn a text around, and cuts what is wide; JSON has all of it", function()
     local turn, wide = "\226\128\174", ("☃"):rep(64)
     local name = "a" .. turn .. "b\226\128\139\226\129\166c\239\187\191\194\173"
     local shown = "a<U+202E>b<U+200B><U+2066>c<U+FEFF><U+00AD>"
-    local text = QUEUES .. queue(name .. "-mutex", held('"' .. name .. '"'), "<a.1.2.0>")
-      .. queue("w-mutex", held('"' .. wide .. '☃"'), "<a.1.3.0>")
-      .. queue("x-mutex", held('"' .. wide .. '"'), "<a.1.4.0>")
+    local text = held(name .. "-mutex", name, 2) .. held("w-mutex", wide .. "☃", 3) .. held("x-mutex", wide, 4)
     for verb, times in pairs { ls = 2, holders = 3 } do -- the reason that holders gives names the lock as well
       local output = run(0, text, verb, "-")
       assert.is_nil(output:find(turn, 1, true) or output:find(wide .. "☃", 1, true))
@@ -101,69 +94,65 @@ describe("amqp-lock-admin ls, of what rabbitmqctl prints,", function()
   end)
 
   it("shows one line for each holder, and how many slots and permits are free", function()
-    local text = QUEUES .. queue("s-2-A") .. queue("s-10-A") .. queue("s-1-A") .. queue("s-2-B", held '"h"',
-      "<a.1.2.0>")
-      .. queue("s-11-B", held '"old"', "<a.1.3.0>") .. queue("p.semaphore", "", "", 5, 2) .. queue("p.semaphore-count",
-        "", "", 5, 5)
-      .. queue("other", "", "") .. queue("s-2-B-bolt") .. queue("s-bell") .. queue("s-admin", held '"adm"', "<a.1.4.0>")
+    local text = queue "s-2-A" .. queue "s-10-A" .. queue "s-1-A" .. held("s-2-B", "h", 2) .. held("s-11-B", "old", 3)
+      .. queue("p.semaphore", "", 5, 2) .. queue("p.semaphore-count", "", 5, 5) .. queue "other" .. queue "s-2-B-bolt"
+      .. queue "s-bell" .. held("s-admin", "adm", 4)
     assert.equal([[
-p  2 of 5 permits free - - - -
-s  2 of 3 slots free - - - -
-s  slot 2 h 2023-11-14T22:13:20Z 0123456789abcdef <a.1.2.0>
-s  slot 11 (removed) old 2023-11-14T22:13:20Z 0123456789abcdef <a.1.3.0>
-s  administrator adm 2023-11-14T22:13:20Z 0123456789abcdef <a.1.4.0>
-]], (lines(text, "-"):gsub("(%S)  +", "%1 "):gsub("\n(%S+) ", "\n%1  "):gsub("^(%S+) ", "%1  ")))
+p 2 of 5 permits free - - - - -
+s 2 of 3 slots free - - - - -
+s slot 2 h 2023-11-14T22:13:20Z 0123456789abcdef u a2 -> b
+s slot 11 (removed) old 2023-11-14T22:13:20Z 0123456789abcdef u a3 -> b
+s administrator adm 2023-11-14T22:13:20Z 0123456789abcdef u a4 -> b
+]], rows(text, "-"))
     assert.equal("", lines(text, "--lock", "none", "-"))
   end)
 
-  local BELL = QUEUES .. queue("db-mutex", held '"h"', "<a.1.2.0>") .. queue("db-mutexbell")
-  local function at_bell(channel, holder, priority)
-    local arguments = '[{"x-amqplocks-holder","%s"},{"x-amqplocks-waiting-since",1700000001}%s]'
-    return ("db-mutexbell\t%s\ttag\t" .. arguments .. "\n"):format(channel,
-      holder, priority or "")
-  end
+  local BELL = held("db-mutex", "h", 2) .. queue "db-mutexbell"
+  local function at_bell(holder, more) return consumer("db-mutexbell", 1, holder, 1700000001, nil, more) end
 
   for _, case in ipairs {
-    { "waits, by its channel", at_bell("<c.1>", "w") .. CHANNELS .. "<c.1>\t<a.9>\t0\n", "waits" },
-    { "was woken, by its channel", at_bell("<c.1>", "w") .. CHANNELS .. "<c.1>\t<a.9>\t1\n", "waits, was woken" },
-    { "is the holder with its token", at_bell("<c.1>", "h") .. CHANNELS .. "<c.1>\t<a.1.2.0>\t1\n", nil },
-    { "waits, of the holder's connection", at_bell("<c.1>", "h") .. CHANNELS .. "<c.1>\t<a.1.2.0>\t0\n", "waits" },
-    { "waits, without channels", at_bell("<c.1>", "w"), "waits" },
-    { "has the holder's name, without channels", at_bell("<c.1>", "h"), "waits or holds" },
-    { "is the holder before all others", at_bell("<c.1>", "w", ',{"x-priority",2147483647}'), nil },
-    { "is of version 0.1.0", "db-mutexbell\t<c.1>\ttag\t[]\n", "waits" },
+    { "waits, by its channel", at_bell "w" .. channel(1, "a9", 0), "waits" },
+    { "was woken, by its channel", at_bell "w" .. channel(1, "a9", 1), "waits, was woken" },
+    { "is the holder with its token", at_bell "h" .. channel(1, "a2", 1), nil },
+    { "waits, of the holder's connection", at_bell "h" .. channel(1, "a2", 0), "waits" },
+    { "waits, without channels", at_bell "w", "waits" },
+    { "has the holder's name, without channels", at_bell "h", "waits or holds" },
+    { "is the holder before all others", at_bell("w", argument("x-priority", 2147483647)), nil },
+    { "is of version 0.1.0", consumer("db-mutexbell", 1), "waits" },
   } do
     it("shows a consumer at a bell that " .. case[1], function()
-      assert.equal("mutex" .. (case[3] and ", " .. case[3] or ""), values_of("what", BELL .. CONSUMERS .. case[2]))
+      assert.equal("mutex" .. (case[3] and ", " .. case[3] or ""), values_of("what", BELL .. case[2]))
     end)
   end
 
-  local ACTIVE = "queue_name\tchannel_pid\tconsumer_tag\tactive\targuments\n"
-  local FAST_HELD, FAST_IDLE = QUEUES .. queue("db-fastmutex", nil, nil, 1, 0),
-    QUEUES .. queue("db-fastmutex", nil, nil, 1, 1)
+  it("shows waiters in the order in which they are served: by priority, then by arrival", function()
+    local function waiter(holder, since, priority)
+      return consumer("db-mutexbell", 1, holder, since, nil, argument("x-priority", priority))
+    end
+    assert.equal("h, c, a, b", values_of("holder", BELL .. waiter("b", 1700000002, 0) .. waiter("a", 1700000001, 0)
+      .. waiter("c", 1700000003, 5)))
+  end)
 
-  -- A line of ACTIVE; without `active`, of CONSUMERS.
-  local function at_fast(holder, since, active)
-    return ('db-fastmutex\t<c.%s>\ttag %s\t%s[{"x-amqplocks-holder","%s"},{"x-amqplocks-waiting-since",%d}]\n'):format(
-      holder, holder, active and active .. "\t" or "", holder, since)
-  end
+  local FAST_HELD, FAST_IDLE = queue("db-fastmutex", nil, 1, 0), queue("db-fastmutex", nil, 1, 1)
+  local A, B = { "db-fastmutex", 3, "a", 1700000000 }, { "db-fastmutex", 4, "b", 1700000001 }
+  local function at_fast(who, active) return consumer(who[1], who[2], who[3], who[4], active) end
 
-  local ACTIVE_B = ACTIVE .. at_fast("a", 1700000000, "false") .. at_fast("b", 1700000001, "true")
-  local UNTOLD = CONSUMERS .. at_fast("a", 1700000000) .. at_fast("b", 1700000001)
+  local ACTIVE_B = at_fast(A, "false") .. at_fast(B, "true")
+  local UNTOLD = at_fast(A) .. at_fast(B)
   for _, case in ipairs {
     { "the active consumer, as the token is out", FAST_HELD .. ACTIVE_B, "holds, waits; b, a" },
     { "no consumer, as the token is not out yet", FAST_IDLE .. ACTIVE_B, "waits, waits; b, a" },
-    { "the active consumer, whose channel says so", FAST_IDLE .. ACTIVE_B .. CHANNELS .. "<c.b>\t<x.1>\t1\n",
+    { "the active consumer, whose channel says so", FAST_IDLE .. ACTIVE_B .. channel(4, "x1", 1),
       "holds, waits; b, a" },
-    { "the active consumer, as messages unacknowledged are told", "name\targuments\tmessages_unacknowledged\n"
-      .. "db-fastmutex\t[]\t1\n" .. ACTIVE_B, "holds, waits; b, a" },
-    { "one consumer, though the next one had the token when channels were listed", FAST_HELD .. ACTIVE_B .. CHANNELS
-      .. "<c.a>\t<x.1>\t1\n<c.b>\t<x.1>\t0\n", "holds, waits; b, a" },
+    { "the active consumer, as messages unacknowledged are told", '[{"name":"db-fastmutex","arguments":[],'
+      .. '"messages_unacknowledged":1}]' .. ACTIVE_B, "holds, waits; b, a" },
+    { "one consumer, though the next one had the token when channels were listed", FAST_HELD .. ACTIVE_B
+      .. channel(3, "x1", 1) .. channel(4, "x1", 0), "holds, waits; b, a" },
     { "the consumer whose channel has the token, where it is not told which one is active", FAST_HELD .. UNTOLD
-      .. CHANNELS .. "<c.a>\t<x.1>\t0\n<c.b>\t<x.1>\t1\n", "waits, holds; a, b" },
+      .. channel(3, "x1", 0) .. channel(4, "x1", 1), "waits, holds; a, b" },
     { "one consumer or the other, where nothing tells", FAST_HELD .. UNTOLD, "holds_or_waits, holds_or_waits; a, b" },
-    { "the active consumer or nobody, where queues tell no messages", "name\targuments\ndb-fastmutex\t[]\n" .. ACTIVE_B,
-      "holds_or_waits, waits; b, a" },
+    { "the active consumer or nobody, where queues tell no messages", '[{"name":"db-fastmutex","arguments":[]}]'
+      .. ACTIVE_B, "holds_or_waits, waits; b, a" },
   } do
     it("shows as the holder of a fast mutex " .. case[1], function()
       assert.equal(case[3], values_of("state", case[2]) .. "; " .. values_of("holder", case[2]))
@@ -172,48 +161,64 @@ s  administrator adm 2023-11-14T22:13:20Z 0123456789abcdef <a.1.4.0>
 
   it("shows a fast mutex by holder and waiters; one that is free not at all, as no mutex", function()
     assert.equal([[
-db fast mutex b 2023-11-14T22:13:21Z tag b <x.1>
-db waits for the fast mutex a 2023-11-14T22:13:20Z tag a -
-]], rows(FAST_HELD .. ACTIVE_B .. CHANNELS .. "<c.b>\t<x.1>\t1\n", "-"))
+db fast mutex b 2023-11-14T22:13:21Z tag4 u x1 -> b
+db waits for the fast mutex a 2023-11-14T22:13:20Z tag3 - -
+]], rows(FAST_HELD .. ACTIVE_B .. channel(4, "x1", 1), "-"))
     assert.equal("", lines(FAST_IDLE, "-"))
-    assert.equal("", lines(FAST_IDLE .. ACTIVE, "-"))
-    assert.equal("", lines(QUEUES .. queue("db-fastmutex", nil, nil, 0, 0), "-"))
+    assert.equal("", lines(queue("db-fastmutex", nil, 0, 0), "-"))
   end)
 
   it("shows a fast mutex that is held, by whom the list of queues alone does not tell", function()
-    assert.equal("db fast mutex - - - -\n", rows(FAST_HELD, "-"))
+    assert.equal("db fast mutex - - - - -\n", rows(FAST_HELD, "-"))
     assert.matches("\n# its connection is not told: add the list of consumers", run(0, FAST_HELD, "holders", "-"))
-    assert.matches("^# db, fast mutex: held by b, since [^\n]*\nrabbitmqctl close_connection '<x.1>' [^\n]*\n$",
-      run(0, FAST_HELD .. ACTIVE_B .. CHANNELS .. "<c.b>\t<x.1>\t1\n", "holders", "-"))
   end)
 
-  it("reads several files, tables one after another, CR LF, and lines for people before them", function()
-    local queues = "Timeout: 60.0 seconds ...\r\nListing queues for vhost / ...\r\n" .. (BELL:gsub("\n", "\r\n"))
-    local consumers = file(CONSUMERS .. at_bell("<c.1>", "w"))
-    local channels = file(CHANNELS .. "<c.1>\t<a.9>\t0")
-    local apart = run(0, queues, "ls", "-", consumers, channels)
-    assert.matches("\ndb +waits +w +2023%-11%-14T22:13:21Z +tag +<a.9>\n$", apart)
-    assert.equal(apart, run(0, BELL .. CONSUMERS .. at_bell("<c.1>", "w") .. CHANNELS .. "<c.1>\t<a.9>\t0", "ls", "-"))
+  it("reads several files, takes no name with other characters, and texts for nothing else", function()
+    local waiter = at_bell "w"
+    local apart = run(0, BELL, "ls", "-", file(waiter), file(channel(1, "a9", 0)))
+    assert.matches("\ndb +waits +w +2023%-11%-14T22:13:21Z +tag1 +u +a9 %-> b\n$", apart)
+    assert.equal(apart, run(0, BELL .. waiter .. channel(1, "a9", 0), "ls", "-"))
+    local text = held("a\27[31m-mutex", "h") .. held("a\194\133b-mutex", "h") .. held(("x"):rep(300) .. "-mutex", "h")
+    for _, value in ipairs { "null", "12", "{}", "[1]", '""' } do
+      text = text .. queue("db-mutex", argument("x-amqplocks-holder", value))
+    end
+    assert.equal(("db mutex - - - - -\n"):rep(5), rows(text, "-"))
   end)
 
-  it("takes no row for the names of columns, and no name for one with other characters", function()
-    local text = QUEUES .. queue("name") .. queue("queue_name") .. queue("a\27[31m-mutex", held '"h"', "<a.1.2.0>")
-      .. queue("a\194\133b-mutex", held '"h"', "<a.1.2.0>") .. queue("a\255-mutex", held '"h"', "<a.1.2.0>")
-      .. queue(("x"):rep(300) .. "-mutex", held '"h"', "<a.1.2.0>") .. queue("db-mutex", held '"h"', "<a.1.2.0>")
-    assert.matches("^db  ", lines(text, "-"))
-    assert.equal(1, select(2, lines(text, "-"):gsub("\n", "")))
+  -- Each of `line` is a session that holds the first lock and waits for the second, by one connection.
+  local function circle(line, from)
+    local text, number = "", from or 10
+    for who, has, wants in line:gmatch "(%l)(%u)(%u)" do
+      number = number + 2
+      text = text .. held(has .. "-mutex", who, number) .. consumer(wants .. "-mutexbell", number + 1, who, 1700000001)
+        .. channel(number + 1, "a" .. number, 0)
+    end
+    return text
+  end
+
+  it("names a deadlock of any length, once, and none where a session can go on", function()
+    local told = "deadlock: %s waits for the mutex %s of %s, %s waits for the mutex %s of %s\n"
+    local two = run(0, circle "aXYbYX", "ls", "-")
+    assert.equal(told:format("b", "X", "a", "a", "Y", "b"), two:match "^[^\n]+\n")
+    assert.equal(1, select(2, two:gsub("deadlock", "")))
+    local three = circle "aXYbYZcZX" .. circle("dVX", 40) -- d waits for a, and is in no circle
+    assert.equal("deadlock: a waits for the mutex Y of b, b waits for the mutex Z of c, c waits for the mutex X of a\n",
+      run(0, three, "ls", "--lock", "Y", "-"):match "^[^\n]+\n")
+    assert.equal(3, select(2, run(0, three, "ls", "--json-output", "-"):gsub('"deadlock":true', "")))
+    assert.is_nil(run(0, circle "aXYbYZ", "ls", "-"):find "deadlock")
+    assert.is_nil(run(0, circle "aXYbYX" .. consumer("Q-mutexbell", 13, "a", 1700000001), "ls", "-"):find "deadlock",
+      "a has two coroutines")
+    local slots = circle "aXSbSX":gsub("S%-mutexbell", "S-bell"):gsub("S%-mutex", "S-1-B") .. queue "S-1-A"
+    assert.matches("^deadlock: a waits for the slot S of b, b waits for the mutex X of a\n", run(0, slots, "ls", "-"))
+    for _, free in ipairs { queue "S-2-A", queue "S-2-A" .. held("S-2-B", "free", 30) } do
+      assert.is_nil(run(0, slots .. free, "ls", "-"):find "deadlock")
+    end
+    local writer = circle "aXWbWX":gsub("W%-mutexbell", "W-rwbell"):gsub("W%-mutex", "W-writer")
+    assert.matches("^deadlock: a waits for the rwlock W of b, b waits for the mutex X of a\n", run(0, writer, "ls",
+      "-"))
   end)
 
-  it("counts the lines that it does not understand", function()
-    local output, told = run(0, QUEUES .. "a\tb-mutex\t[]\t\t1\t0\t0\n" .. queue("db-mutex", '{"x', "<a.1.2.0>")
-      .. "short\n", "ls", "-")
-    assert.matches("\ndb +mutex +%- +%- +%- +<a.1.2.0>\n$", output)
-    assert.matches("3 lines were not understood, the first is line 2", told)
-  end)
-end)
-
-describe("amqp-lock-admin ls, of JSON,", function()
-  it("reads answers one after another, of pages and of one object, and cleans them", function()
+  it("reads answers of the API one after another, of pages and of one object, and cleans them", function()
     local text = [[{"items":[{"name":"db-mutex","vhost":"/","arguments":{"x-amqplocks-holder":"a\u001b\u0000b\u0085☃",
       "x-amqplocks-acquired-at":1700000000,"x-amqplocks-ticket":"t"}},
       {"name":"x\u0000-mutex","vhost":"/","arguments":{}}]}
@@ -230,13 +235,13 @@ describe("amqp-lock-admin ls, of JSON,", function()
   end)
 
   it("reads which consumer of a fast mutex is active", function()
-    local consumer = '{"consumer_tag":"%s","active":%s,"activity_status":"%s",'
+    local one = '{"consumer_tag":"%s","active":%s,"activity_status":"%s",'
       .. '"queue":{"name":"db-fastmutex","vhost":"/"},'
       .. '"arguments":{"x-amqplocks-holder":"%s","x-amqplocks-waiting-since":1700000000},'
       .. '"channel_details":{"name":"c (1)","connection_name":"c %s"}}'
     local text = '[{"name":"db-fastmutex","vhost":"/","arguments":{},"messages":1,"messages_ready":0,'
-      .. '"messages_unacknowledged":1}] [' .. consumer:format("t1", "false", "waiting", "a", "a") .. ","
-      .. consumer:format("t2", "true", "single_active", "b", "b") .. "]"
+      .. '"messages_unacknowledged":1}] [' .. one:format("t1", "false", "waiting", "a", "a") .. ","
+      .. one:format("t2", "true", "single_active", "b", "b") .. "]"
     assert.equal([[
 {"vhost":"/","name":"db","kind":"fast_mutex","state":"holds",
 "what":"fast mutex","holder":"b","since":1700000000,"ticket":"t2","connection":"c b"}
@@ -259,7 +264,7 @@ describe("amqp-lock-admin ls, of JSON,", function()
       for _, text in ipairs { list, '{"page":1,"items":' .. list .. ',"page_count":1}',
         (list:sub(2, -2):gsub("},{", "} {")) } do
         local output, told = run(0, text, "ls", "--json", "-")
-        assert.equal("a mutex h - - -\ndb mutex h - - -\nz mutex h - - -\n",
+        assert.equal("a mutex h - - - -\ndb mutex h - - - -\nz mutex h - - - -\n",
           (output:gsub("^[^\n]+\n", ""):gsub("  +", " ")))
         assert.equal("", told)
       end
@@ -280,39 +285,87 @@ describe("amqp-lock-admin ls, of JSON,", function()
       "b", "B",
       "a"), "-"):gsub("(%S+) +s +(%d of %d)[^\n]*", "%1 %2"):gsub("[^\n]* slot 1[^\n]*\n", "")))
   end)
-
-  it("reads what rabbitmqctl --formatter json prints, and tells that it has no connection to close", function()
-    local text = '[\n{"name":"db-mutex","arguments":[["x-amqplocks-holder","longstr","h"],'
-      .. '["x-amqplocks-acquired-at","long",1700000000]],"owner_pid":"#PID<1.2.3>"}\n'
-      .. ',{"name":"q","arguments":[],"owner_pid":""}\n]\n'
-    assert.matches("^db +mutex +h +2023", lines(text, "-"))
-    assert.matches("leave the formatter out", run(0, text, "holders", "-"))
-  end)
 end)
 
 describe("amqp-lock-admin holders", function()
   it("quotes every text for the shell, and prints what is hostile in comments of one line", function()
-    local text = QUEUES .. queue("it's;$(x)`x`-mutex", held [["h\n'rm -rf'\nx"]], "<a'b\27.1.2.0>")
+    local text = held("it's;$(x)`x`-mutex", "h\n'rm -rf'\nx", 2):gsub("a2 %->", "a'2 ->")
     local output = run(0, text, "holders", "-")
-    assert.equal(2, select(2, output:gsub("\n", "")))
-    assert.matches("^# [^\n]*h%?'rm %-rf'%?x", output)
-    local words = process.shell("sh", "-c", 'rabbitmqctl() { printf "<%s>" "$@"; }; . "$1"', "sh", file(output))
-    assert.equal("<close_connection><<a'b?.1.2.0>><closed by an operator for it's;$(x)`x`: mutex>", words)
+    assert.equal(3, select(2, output:gsub("\n", "")))
+    assert.matches("^# [^\n]*h%?'rm %-rf'%?x[^\n]*\n# ask it first: [^\n]*\n", output)
+    local words = process.shell("bash", "-c", [[
+      rabbitmqctl() { [ "$2" != list_connections ] || printf "pid\tname\n<p>\ta'2 -> b\n<q>\ta2 -> b\n"
+        [ "$1" != close_connection ] || printf "<%s>" "$@"; }
+      amqp-lock-admin() { printf "<%s>" "$@"; }
+      . "$1"; eval "$(sed -n 's/^# ask it first: //p' "$1")"]], "bash", file(output))
+    assert.equal("<close_connection><<p>><closed by an operator for it's;$(x)`x`: mutex><revoke><-m><it's;$(x)`x`>",
+      words)
   end)
 
   it("says what is missing where the connection is not told", function()
-    assert.matches("\n# its connection is not told", run(0, QUEUES .. queue("db-mutex", held '"h"'), "holders", "-"))
+    assert.matches("\n# its connection is not told", run(0, held("db-mutex", "h"), "holders", "-"))
+  end)
+end)
+
+describe("amqp-lock-admin, without files,", function()
+  -- Runs it where rabbitmqctl is this script, and no API answers; it must end with this status.
+  local function ask(script, status, url, ...)
+    local place = command.place()
+    process.write(place .. "/rabbitmqctl", "#!/bin/sh\n" .. script)
+    process.shell("chmod", "+x", place .. "/rabbitmqctl")
+    return command.ends({ program = ADMIN, env = { PATH = place .. ":" .. os.getenv "PATH", HOME = place,
+      AMQP_URL = url } }, status, ...)
+  end
+
+  local LISTS = 'echo "$*" >>"$0.log"; case "$*" in *list_queues*) cat <<"."\n' .. held("db-mutex", "h") .. '.\n'
+    .. ';; *list_consumers*) cat <<"."\n' .. consumer("db-mutex", 2) .. '.\n;; *) cat <<"."\n' .. channel(2, "a2", 0)
+    .. ".\nesac\n"
+
+  it("asks rabbitmqctl for the URL's virtual host if no API answers, and tells that with -v", function()
+    local output = ask(LISTS, 0, "amqp://u:secret@127.0.0.9/a%20b", "who", "-v", "db")
+    assert.matches("^amqp%-lock%-admin: told by rabbitmqctl\nNAME [^\n]+\ndb +mutex +h [^\n]+ u +a2 %-> b\n\n"
+      .. "# db, mutex: held by h, since [^\n]+\n# ask it first: amqp%-lock%-admin revoke %-m 'db'\n"
+      .. "rabbitmqctl close_connection [^\n]+'\n$", output)
+    assert.equal(2, select(2, process.contents(command.place() .. "/rabbitmqctl.log"):gsub("%-p a b ", "")))
+    assert.equal("x: no client holds it, and none waits\n", ask(LISTS, 0, "amqp://127.0.0.9", "who", "x"))
+    assert.matches("^NAME +WHAT[^\n]+\ndb +mutex +h ", ask(LISTS, 0, "amqp://127.0.0.9", "ls"))
+    assert.equal("db: mutex, 1 held, 0 waiting\n", ask(LISTS, 0, "amqp://127.0.0.9", "status", "-m", "db"))
+    assert.equal('{"name":"db","kind":"fast_mutex","held":0,"waiting":0}\n', ask(LISTS, 0, "amqp://127.0.0.9", "status",
+      "--fast", "--json", "db"))
+  end)
+
+  local API = "^amqp%-lock%-admin: unreachable: http://127.0.0.9:15672/api: Failed to connect[^\n]*; rabbitmqctl: "
+  for _, case in ipairs {
+    { "rabbitmqctl fails", 'echo >&2; echo "Error: no node" >&2; exit 69',
+      API .. "status 69: Error: no node; next: " },
+    { "rabbitmqctl is silent", "sleep 600", API .. "no answer in time" },
+    { "rabbitmqctl prints no list", "echo hello", API .. "no JSON at byte" },
+    { "one of its lists fails", LISTS:gsub(";; %*%)", ";; *) exit 70 ;; x)"), API .. "status 70: " },
+  } do
+    it("says in one message what was tried, why that failed, and what is next, where " .. case[1], function()
+      local began = os.time()
+      local output = ask(case[2], 69, "amqp://u:secret@127.0.0.9", "who", "-w", "2", "db")
+      assert.matches(case[3], output)
+      assert.equal(1, select(2, output:gsub("\n", "")))
+      assert.is_nil(output:find("secret", 1, true))
+      assert.is_true(os.time() - began < 30)
+    end)
+  end
+
+  it("does not ask this machine's rabbitmqctl about the broker of another one", function()
+    assert.matches("http://%[2001:db8::1%]:15672/api: [^\n]*; rabbitmqctl: not asked, as 2001:db8::1 is another",
+      ask(LISTS, 69, "amqp://[2001:db8::1]", "ls", "-w", "0.2"))
   end)
 end)
 
 describe("amqp-lock-admin, as a filter,", function()
   it("refuses what is none of these tables, and what is broken", function()
     for _, case in ipairs {
-      { "", "is empty" }, { "\n", "names of the columns" }, { (queue("db-mutex")), "names of the columns" },
-      { "user\ttags\nguest\t[administrator]\n", "names of the columns" }, { '[{"name":', "no JSON at byte" },
+      { "", "is empty" }, { "name\targuments\n", "no JSON at byte [^\n]*of rabbitmqctl %-%-formatter=json" },
+      { '[{"name":', "no JSON at byte" },
       { "{error,timeout}", "no JSON at byte" }, { '{"name":"db-mutex"]', "no JSON at byte" },
       { '[{"user":"guest"}]', "lists neither" }, { "[1]", "lists neither" },
-      { ("\0"):rep(100), "names of the columns" },
+      { ("\0"):rep(100), "no JSON at byte" }, { '[{"name":"x","arguments":[]}]\0', "no JSON at byte" },
       { '{"error":"not_authorised","reason":"Login \\u001bfailed"}', "not_authorised, Login %?failed" },
       { ("["):rep(100000), "no JSON at byte" },
     } do
@@ -322,29 +375,10 @@ describe("amqp-lock-admin, as a filter,", function()
     end
   end)
 
-  it("without files prints the commands that make them, and fails", function()
-    for _, verb in ipairs { "ls", "holders" } do
-      local output, told = run(64, "", verb)
-      assert.equal("", output)
-      assert.matches("rabbitmqctl %-q list_queues name arguments owner_pid .*| amqp%-lock%-admin " .. verb .. " %-\n",
-        told)
-      assert.matches("list_consumers [^\n]* active ", told)
-      assert.matches("/api/queues/.*| amqp%-lock%-admin " .. verb .. " %-%-json %-\n", told)
-    end
-    local _, told = run(64, "", "ls", "/no/such/file")
-    assert.matches("/no/such/file: No such file", told)
-  end)
-
-  it("skips terms that are nested deep", function()
-    local deep = ('{"x-deep",%s},'):format(("[{"):rep(200000) .. ("}]"):rep(200000))
-    assert.matches("^db +mutex +h ", lines(QUEUES .. queue("db-mutex", deep .. held '"h"', "<a.1.2.0>"), "-"))
-  end)
-
   it("reads megabytes", function()
-    local all = { QUEUES }
-    for i = 1, 60000 do all[#all + 1] = queue(("lock%d-mutex"):format(i), held '"h"', "<a.1.2.0>") end
-    all[#all + 1] = CONSUMERS
-    for i = 1, 40000 do all[#all + 1] = ('same-bell\t<c.%d>\ttag\t[{"x-amqplocks-holder","w%d"}]\n'):format(i, i) end
+    local all = {}
+    for i = 1, 60000 do all[#all + 1] = held(("lock%d-mutex"):format(i), "h") end
+    for i = 1, 40000 do all[#all + 1] = consumer("same-bell", i, "w" .. i) end
     assert.equal(100001, select(2, run(0, table.concat(all), "ls", "-"):gsub("\n", "")))
   end)
 
@@ -355,12 +389,10 @@ describe("amqp-lock-admin, as a filter,", function()
       seed = seed * 16807 % 2147483647
       return math.floor(seed / 256) % most + 1
     end
-    local table_text = QUEUES .. queue("s-1-A") .. queue("s-1-B", held [["a\"b\x{2603}\n"]], "<a.1.2.0>")
-      .. queue("db-mutex", held "[119,9731]", "<a.1.2.0>") .. queue("p.semaphore", '{"b",<<"x">>}', "", 5, 2)
-      .. queue("f-fastmutex", "", "", 1, 0) .. "queue_name\tchannel_pid\tactive\targuments\n"
-      .. "f-fastmutex\t<c.2>\ttrue\t[]\nf-fastmutex\t<c.3>\tfalse\t[]\n" .. CONSUMERS
-      .. 'db-mutexbell\t<c.1>\ttag\t[{"x-amqplocks-holder","w"},{"x-priority",-1}]\n' .. CHANNELS
-      .. "<c.1>\t<a.9>\t0\n"
+    local ctl_text = queue "s-1-A" .. held("s-1-B", 'a"b☃', 2) .. held("db-mutex", "☃", 3)
+      .. queue("p.semaphore", "", 5, 2) .. queue("f-fastmutex", "", 1, 0)
+      .. consumer("f-fastmutex", 2, "a", 1700000000, "true") .. consumer("f-fastmutex", 3, "b", 1700000000, "false")
+      .. consumer("db-mutexbell", 2, "w", 1700000001)
     local json_text = [=[[{"name":"db-mutex","vhost":"/","arguments":{"x-amqplocks-holder":"a\u001b",
       "x":[1,{"a":null}]},"messages":1}] [{"consumer_tag":"t","queue":{"name":"db-mutexbell","vhost":"/"},
       "channel_details":{"name":"c"}}]]=]
@@ -370,7 +402,7 @@ describe("amqp-lock-admin, as a filter,", function()
     local place = command.place() .. "/fuzz"
     process.shell("mkdir", place)
     for i = 1, 100 do
-      local text = i % 2 == 0 and table_text or json_text
+      local text = i % 2 == 0 and ctl_text or json_text
       for _ = 1, random(6) do
         local at, cut = random(#text), random(4) == 1 and random(30) or random(2) - 1
         text = text:sub(1, at - 1) .. parts[random(#parts)] .. text:sub(at + cut)

@@ -403,8 +403,7 @@ print(told.lstrip(b"x").decode(), "status", one.returncode, flush=True)
 
     it("people that its output could not be written, as amqp-lock-admin does", function()
       local given = { MUTEX = gate.name(), SEMAPHORE = stage.semaphore(1), QUEUES = command.place() .. "/queues" }
-      process.write(given.QUEUES, 'name\targuments\towner_pid\ndb-mutex\t[{"x-amqplocks-ticket","0123456789abcdef"},'
-        .. '{"x-amqplocks-holder","who"},{"x-amqplocks-acquired-at",1700000000}]\t<a.1.2.0>\n')
+      process.write(given.QUEUES, '[{"name":"db-mutex","arguments":{"x-amqplocks-holder":"who"}}]')
       for i, words in ipairs(OUTPUTS) do
         for limit, reason in pairs(i <= 2 and UNWRITABLE or { ["exec >/dev/full"] = "No space left on device" }) do
           local output = command.ends({ program = "bash" }, 0, "-c", ([[

@@ -13,6 +13,7 @@ local server = require "spec.support.servers.server"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 local values = require "spec.support.programs.values"
+local waiting = require "spec.support.line"
 
 local ADMIN = command.DIRECTORY .. "/amqp-lock-admin"
 local PLUGIN = pcall(process.shell, "sh", "-c", "ls -d /usr/lib/rabbitmq/lib/*/plugins/rabbitmq_management-[0-9]*")
@@ -104,7 +105,7 @@ describe("amqp-lock-admin top", function()
         end
       end
       for _, lock in ipairs(held) do -- the API lists a connection some time later
-        local told = ('"ticket":"%s","connection":"127.0.0.1:'):format(lock.ticket)
+        local told = ('"ticket":"%s","user":"guest","connection":"127.0.0.1:'):format(lock.ticket)
         if not output:find(told, 1, true) then return nil, told .. " is not in\n" .. output end
       end
       local counts = ('"name":"%s","kind":"token_semaphore","total":1,"free":0'):format(name)
@@ -119,22 +120,30 @@ describe("amqp-lock-admin top", function()
         the_node().api, ADMIN)
       return rows == once(0, the_node().api), rows
     end, SECONDS)
-    assert.matches("^NAME +WHAT +HOLDER +SINCE +TICKET +CONNECTION\n", rows)
+    assert.matches("^NAME +WHAT +HOLDER +SINCE +TICKET +USER +CONNECTION\n", rows)
     assert.is_nil(once(0, the_node().api, "--lock", "none"):find(name, 1, true))
   end)
 
-  managed_it("lists what `holders` reads as well: its line closes the holder's connection", function()
-    local name = client.unique "lock"
-    local lock = stage.take(stage.connect(the_node().url, { name = 'hold"er \226\152\131' }):mutex(name))
-    local close
+  managed_it("names a deadlock of two processes, as `who` does, whose command for a holder ends it", function()
+    local names, sessions = { client.unique "lock", client.unique "lock" }, {}
+    for i, label in ipairs { 'on"e \226\152\131', "other" } do
+      sessions[i] = waiting.process(names[i], ("{ name = [[%s]] }"):format(label), the_node().url)
+      sessions[i]:run("first = assert(conn:mutex(...):acquire())", names[i])
+    end
+    for i = 1, 2 do
+      sessions[i]:begin("return conn:mutex(...):acquire{ timeout = 7200, poll = 600 } ~= nil", names[3 - i])
+    end
+    local told = ('deadlock: on"e ☃ waits for the mutex %s of other, other waits for the mutex %s of on"e ☃\n'):format(
+      names[2], names[1])
+    local one = start({}, "--interval", "0.2", "--api", the_node().api)
+    one:await("Z  http://127[^\n]+\n\ndeadlock: ", SECONDS)
+    local output
     until_true(function() -- the API lists a connection some time later
-      close = process.shell("sh", "-c", [[curl -sf "$1/queues" "$1/consumers" |
-        "$2" holders --api "$1" --lock "$3" --json -]], "sh", the_node().api, ADMIN, name)
-      return close:find "^# [^\n]+\ncurl [^\n]+\n$", close
+      output = command.ends({ program = ADMIN }, 0, "who", "--api", the_node().api, names[2])
+      return output:sub(1, #told) == told and output:find "\n# [^\n]+\n# ask it first: [^\n]+\ncurl [^\n]+\n$", output
     end, SECONDS)
-    process.shell("sh", "-c", close)
-    until_true(function() return not lock:held() end, SECONDS)
-    stage.fails("lost", lock:held())
+    process.shell("sh", "-c", output:match "\ncurl [^\n]+")
+    assert.is_true(sessions[1]:finish(SECONDS))
   end)
 
   -- The consumers show the same, as their arguments are listed, too.
@@ -164,8 +173,8 @@ describe("amqp-lock-admin top", function()
     assert.matches("\n" .. lock:gsub("%p", "%%%0") .. " +mutex +honest +%d+%-[^\n]+" .. held.ticket, output)
     assert.equal("", told)
     local rows = process.shell("sh", "-c", [[
-      spec/support/broker ctl "$1" -q list_queues name arguments owner_pid | "$2" ls -]], "sh", the_node().directory,
-      ADMIN)
+      spec/support/broker ctl "$1" -q --formatter=json list_queues name arguments | "$2" ls -]], "sh",
+      the_node().directory, ADMIN)
     assert.equal(8, select(2, rows:gsub("\nhostile", "")), rows)
     assert.matches("\n" .. lock:gsub("%p", "%%%0") .. " +mutex +honest +%d+%-[^\n]+" .. held.ticket, rows)
   end)
@@ -249,7 +258,7 @@ describe("amqp-lock-admin top", function()
   }
 
   managed_it("runs as docs/operators.md says, for the user that it says", function()
-    local place, asking = command.place(), {}
+    local place, asking, api = command.place(), {}, the_node().api:gsub("//.-@", "//")
     for block in process.contents("docs/operators.md"):gmatch "\n```console\n(.-)\n```\n" do
       for line in ("\n" .. block):gmatch "\n%$ ([^\n]+)" do
         local verb, rest = line:match "^rabbitmqctl (%S+) (.*)"
@@ -258,7 +267,8 @@ describe("amqp-lock-admin top", function()
         if verb then
           the_node():tell(CTL[verb], values.unpack(words))
         else
-          table.insert(asking, (line:gsub("http://rabbit.example.org:15672", (the_node().api:gsub("//.-@", "//")))))
+          line = line:gsub("http://rabbit.example.org:15672", api)
+          table.insert(asking, (line:gsub(" who ", "%0--api " .. api .. " ")))
         end
       end
     end
@@ -267,12 +277,12 @@ describe("amqp-lock-admin top", function()
     local conn = stage.connect(the_node().url, { name = "holder" })
     stage.take(conn:mutex "nightly-report")
     local how = { program = "/bin/sh", env = { HOME = place, PATH = command.DIRECTORY .. ":/usr/bin:/bin" } }
-    local one = command.start(how, "-c", "exec " .. asking[1])
+    local one = command.start(how, "-c", "exec " .. asking[2])
     one:await "Z  http://127[^\n]+ 1 hold, 0 wait\n\nNAME.+nightly%-report +mutex +holder "
     one:signal "INT"
     assert.same({ "signal", 2 }, { one:wait() })
-    local output = command.ends(how, 0, "-c", asking[2])
-    assert.matches('^{"vhost":"/","name":"nightly%-report","kind":"mutex","state":"holds"', output)
+    assert.matches("nightly%-report +mutex +holder.*\n# ask it first: amqp%-lock%-admin revoke %-m 'nightly%-report'\n",
+      command.ends(how, 0, "-c", asking[1]))
   end)
 end)
 
@@ -371,6 +381,20 @@ describe("amqp-lock-admin top, of an API that", function()
       .. "asking again%d+%-%d+%-%d+T.*NAME ", (drawn:gsub("\n", "")))
   end)
 
+  it("is that of the broker in AMQP_URL is asked with its user; another user falls back to rabbitmqctl", function()
+    local host = ("127.%d.%d.%d"):format(math.random(1, 254), math.random(0, 255), math.random(2, 254))
+    serve(host)
+    local function ask(user, status, ...)
+      return command.ends({ program = ADMIN, env = { AMQP_URL = ("amqp://%s@%s"):format(user, host),
+        PATH = "/usr/bin:/bin" } }, status, ...)
+    end
+    local api = ("http://%s:15672/api"):format(host)
+    assert.matches("^amqp%-lock%-admin: told by " .. api .. "\nNAME ", ask("fine:p%40ss%2F", 0, "ls", "-v"))
+    assert.matches("^NAME ", ask("fine:p%40ss%2F", 0, "top", "--once"))
+    assert.matches("^amqp%-lock%-admin: auth: " .. api .. ": status 401: [^\n]+; rabbitmqctl: ", ask("u:secret", 77,
+      "who", "x", "-w", "5"))
+  end)
+
   it("has a certificate of the authority in SSL_CERT_FILE is asked by TLS, and no other one is", function()
     if not secure_port then return pending("no certificate") end
     local function ask(status, to, authority)
@@ -403,5 +427,7 @@ describe("amqp-lock-admin top refuses", function()
     process.shell("sh", "-c", ("${CC:-cc} -D_GNU_SOURCE -Isrc -pthread -o '%s' src/cli/admin/http_none.c %s -ljansson "
       .. "$(pkg-config --libs librabbitmq libssl libcrypto)"):format(program, objects))
     assert.matches("built without libcurl", command.ends({ program = program }, 70, "top"))
+    assert.matches("built without libcurl %(CURL=0%); rabbitmqctl: ", command.ends({ program = program, env = {
+      AMQP_URL = "amqp://192.0.2.1" } }, 70, "who", "x"))
   end)
 end)

@@ -4,8 +4,10 @@
 """A management API that has bad days.
 
     api.py [CERTIFICATE KEY]
+    api.py HOST
 
-It listens on the loopback, by TLS with a certificate, and prints its port. The first part of a path says what every
+It listens on the loopback, by TLS with a certificate, and prints its port; on HOST that is 15672, and the first part of
+the path is "api", which gets what /fine gets if the user is "fine". The first part of a path says what every
 request gets; "turns" gets one answer after the other, by turns of a whole table, and the last of them for ever:
 
     /fine/...              an API without locks
@@ -15,11 +17,13 @@ request gets; "turns" gets one answer after the other, by turns of a whole table
     /closed/...            the connection is closed
     /turns,fine,503/...    what the words say; a table without failures takes three requests, and /whoami before the first
 """
+import base64
 import http.server
 import ssl
 import sys
 import threading
 
+FINE = "Basic " + base64.b64encode(b"fine:p@ss/").decode()
 WHO = b'{"name":"x","tags":["monitoring"]}'
 turns = {}
 
@@ -46,6 +50,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         how, _, page = self.path[1:].partition("/")
         words = how.split(",")
+        if how == "api":
+            how = "fine" if self.headers["Authorization"] == FINE else "401"
         if words[0] == "turns":
             how = "fine" if page == "whoami" else self.turn(words[1:], page)
         if how == "fine":
@@ -63,9 +69,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+place = ("127.0.0.1", 0) if len(sys.argv) != 2 else (sys.argv[1], 15672)
+server = http.server.ThreadingHTTPServer(place, Handler)
 server.daemon_threads = True
-if len(sys.argv) > 1:
+if len(sys.argv) > 2:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(sys.argv[1], sys.argv[2])
     server.socket = context.wrap_socket(server.socket, server_side=True)

@@ -26,8 +26,8 @@ static const struct {
     {ADMIN_QUEUE, "/queues?columns=name,vhost,arguments,owner_pid_details.name,messages,messages_ready,"
                   "messages_unacknowledged"},
     {ADMIN_CONSUMER, "/consumers?columns=queue,arguments,consumer_tag,active,channel_details.name,channel_"
-                     "details.connection_name"},
-    {ADMIN_CHANNEL, "/channels?columns=name,number,connection_details.name,messages_unacknowledged"},
+                     "details.connection_name,channel_details.user"},
+    {ADMIN_CHANNEL, "/channels?columns=name,number,user,messages_unacknowledged"},
 };
 
 /* ---- failures --------------------------------------------------------------------------------------------------- */

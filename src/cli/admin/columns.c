@@ -10,7 +10,7 @@
 
 #include "cli/common/report.h"
 
-#define COLUMNS 7
+#define COLUMNS 8
 #define SHOWN_MOST 64 /* characters of a text, which any user may have written */
 #define SHOWN_SIZE (4 * SHOWN_MOST + sizeof "…")
 
@@ -81,7 +81,8 @@ static void fill(admin_line *line, const admin_item *item) {
                                  is_summary ? "-" : field(row->holder),
                                  admin_print_time(is_summary ? -1 : row->since, line->since),
                                  is_summary ? "-" : field(row->ticket),
-                                 is_summary ? "-" : field(item->connection)};
+                                 is_summary ? "-" : field(row->user),
+                                 is_summary ? "-" : field(row->connection)};
   for (int i = 0; i < COLUMNS; i++) line->fields[i] = show(line->shown[i], fields[i]);
 }
 
@@ -101,26 +102,50 @@ static void print_line(FILE *out, const admin_line *line, const int *widths, int
   fputc('\n', out);
 }
 
+/* Each session of the circle waits for what the next one holds. */
+static void print_deadlock(FILE *out, const admin_item *first) {
+  char holder[SHOWN_SIZE], lock[SHOWN_SIZE];
+  const admin_item *item = first;
+  fputs("deadlock: ", out);
+  do {
+    fprintf(out, "%s waits for the %s %s of ", show(holder, field(item->row->holder)), item->kind,
+            show(lock, item->row->lock));
+    item = item->blocker;
+    if (item != first) fprintf(out, "%s, ", show(holder, field(item->row->holder)));
+  } while (item != first);
+  fprintf(out, "%s\n", show(holder, field(item->row->holder)));
+}
+
+/* One line tells a circle, however many of its locks are shown. */
+static bool is_first_of_circle(const admin_listing *listing, const admin_item *first) {
+  for (const admin_item *item = first->blocker; item != first; item = item->blocker)
+    if (item < first && admin_listing_next(listing, item - 1) == item) return false;
+  return true;
+}
+
 static bool has_vhosts(const admin_listing *listing) {
-  for (size_t i = 1; i < listing->count; i++)
-    if (strcmp(listing->list[i].row->vhost, listing->list[0].row->vhost) != 0) return true;
+  const admin_item *first = admin_listing_next(listing, NULL);
+  for (const admin_item *item = NULL; (item = admin_listing_next(listing, item));)
+    if (strcmp(item->row->vhost, first->row->vhost) != 0) return true;
   return false;
 }
 
 void admin_print_table(FILE *out, const admin_listing *listing) {
   static const admin_line heading = {
-      .fields = {"VHOST", "NAME", "WHAT", "HOLDER", "SINCE", "TICKET", "CONNECTION"}};
+      .fields = {"VHOST", "NAME", "WHAT", "HOLDER", "SINCE", "TICKET", "USER", "CONNECTION"}};
   int widths[COLUMNS], from = has_vhosts(listing) ? 0 : 1;
   admin_line line;
   for (int i = 0; i < COLUMNS; i++) widths[i] = width(heading.fields[i]);
-  for (size_t n = 0; n < listing->count; n++) {
-    fill(&line, &listing->list[n]);
+  for (const admin_item *item = NULL; (item = admin_listing_next(listing, item));) {
+    fill(&line, item);
     for (int i = 0; i < COLUMNS; i++)
       if (width(line.fields[i]) > widths[i]) widths[i] = width(line.fields[i]);
   }
+  for (const admin_item *item = NULL; (item = admin_listing_next(listing, item));)
+    if (item->blocker && is_first_of_circle(listing, item)) print_deadlock(out, item);
   print_line(out, &heading, widths, from);
-  for (size_t n = 0; n < listing->count; n++) {
-    fill(&line, &listing->list[n]);
+  for (const admin_item *item = NULL; (item = admin_listing_next(listing, item));) {
+    fill(&line, item);
     print_line(out, &line, widths, from);
   }
 }
@@ -133,6 +158,13 @@ static void set_text(json_t *object, const char *key, const char *text) {
 
 static void set_number(json_t *object, const char *key, int64_t number) {
   if (number >= 0) json_object_set_new(object, key, json_integer(number));
+}
+
+static void print_object(json_t *object) {
+  if (!object) cli_fail_no_memory();
+  json_dumpf(object, stdout, JSON_COMPACT);
+  putchar('\n');
+  json_decref(object);
 }
 
 static json_t *object_of(const admin_item *item) {
@@ -155,18 +187,33 @@ static json_t *object_of(const admin_item *item) {
   set_text(object, "holder", item->row->holder);
   set_number(object, "since", item->row->since);
   set_text(object, "ticket", item->row->ticket);
-  set_text(object, "connection", item->connection);
+  set_text(object, "user", item->row->user);
+  set_text(object, "connection", item->row->connection);
+  if (item->blocker) json_object_set_new(object, "deadlock", json_true());
   return object;
 }
 
 void admin_print_json(const admin_listing *listing) {
-  for (size_t n = 0; n < listing->count; n++) {
-    json_t *object = object_of(&listing->list[n]);
-    if (!object) cli_fail_no_memory();
-    json_dumpf(object, stdout, JSON_COMPACT);
-    putchar('\n');
-    json_decref(object);
+  for (const admin_item *item = NULL; (item = admin_listing_next(listing, item));)
+    print_object(object_of(item));
+}
+
+/* ---- one line ---------------------------------------------------------------------------------------------------- */
+
+void admin_print_counts(const admin_listing *listing, const char *name, const char *kind, bool is_json) {
+  bool is_rw = strcmp(kind, "read") == 0 || strcmp(kind, "write") == 0;
+  char shown[SHOWN_SIZE];
+  int holding = 0, waiting = 0;
+  for (const admin_item *item = NULL; (item = admin_listing_next(listing, item));) {
+    holding += item->state == ADMIN_HOLDS && strcmp(item->kind, kind) == 0;
+    waiting += (item->state == ADMIN_WAITS || item->state == ADMIN_WOKEN) &&
+               strcmp(item->kind, is_rw ? "rwlock" : kind) == 0;
   }
+  if (!is_json) {
+    printf("%s: %s, %d held, %d waiting\n", show(shown, name), kind, holding, waiting);
+    return;
+  }
+  print_object(json_pack("{ss ss si si}", "name", name, "kind", kind, "held", holding, "waiting", waiting));
 }
 
 /* ---- the commands ----------------------------------------------------------------------------------------------- */
@@ -190,8 +237,7 @@ static void print_reason(const char *before, const admin_item *item) {
   print_quoted(text);
 }
 
-/* As a part of a URL. */
-static char *escape_url(const char *text) {
+char *admin_url_escape(const char *text) {
   char *out = calloc(3, strlen(text) + 1), *at = out;
   if (!out) cli_fail_no_memory();
   for (; *text; text++) {
@@ -202,16 +248,12 @@ static char *escape_url(const char *text) {
   return out;
 }
 
-static bool is_pid(const char *connection) {
-  return connection[0] == '<' && connection[strlen(connection) - 1] == '>';
-}
-
-static void print_api(const admin_item *item, const char *api) {
-  char *name = escape_url(item->connection);
-  char *url = malloc(strlen(api) + strlen(name) + sizeof "/connections/");
-  if (!url) cli_fail_no_memory();
-  sprintf(url, "%s/connections/%s", api, name);
-  fputs("curl -sSf --netrc-optional -X DELETE -H ", stdout);
+static void print_curl(const admin_item *item, const char *api, const char *user) {
+  char *name = admin_url_escape(item->row->connection), *url;
+  if (asprintf(&url, "%s/connections/%s", api, name) < 0) cli_fail_no_memory();
+  fputs(user ? "curl -sSf -u " : "curl -sSf --netrc-optional", stdout);
+  if (user) print_quoted(user);
+  fputs(" -X DELETE -H ", stdout);
   print_reason("X-Reason: ", item);
   putchar(' ');
   print_quoted(url);
@@ -220,51 +262,44 @@ static void print_api(const admin_item *item, const char *api) {
   free(name);
 }
 
-/* The JSON of rabbitmqctl has "#PID<…>", a number that only that very rabbitmqctl knew. */
-static void print_command(const admin_item *item, const char *api) {
-  if (!item->connection) {
-    puts("# its connection is not told: add the list of consumers, and that of channels; or it has ended "
-         "meanwhile");
-  } else if (strncmp(item->connection, "#PID", 4) == 0) {
-    puts("# rabbitmqctl --formatter json does not tell its connection: leave the formatter out");
-  } else if (is_pid(item->connection)) {
-    fputs("rabbitmqctl close_connection ", stdout);
-    print_quoted(item->connection);
-    putchar(' ');
-    print_reason("", item);
-    putchar('\n');
-  } else {
-    print_api(item, api);
-  }
+/* rabbitmqctl closes a connection by its pid, which it prints as that only in a table. */
+static void print_ctl(const admin_item *item) {
+  fputs("rabbitmqctl close_connection \"$(rabbitmqctl -q list_connections pid name | grep -F ", stdout);
+  print_quoted(item->row->connection);
+  fputs(" | cut -f 1)\" ", stdout);
+  print_reason("", item);
+  putchar('\n');
 }
 
-void admin_print_holders(const admin_listing *listing, const char *api) {
+/* Holders of permits and of fast mutexes cannot be asked. A name with marks would not be seen as it is. */
+static void print_revoke(const admin_item *item) {
+  char number[16] = "", shown[SHOWN_SIZE];
+  const char *option = strcmp(item->kind, "mutex") == 0   ? "-m "
+                       : strcmp(item->kind, "read") == 0  ? "-r "
+                       : strcmp(item->kind, "write") == 0 ? "-W "
+                                                          : "";
+  bool is_slot = strcmp(item->kind, "slot") == 0;
+  if (is_slot) snprintf(number, sizeof number, " %d", item->row->slot);
+  bool is_plain = strcmp(show(shown, item->row->lock), item->row->lock) == 0;
+  if ((!is_slot && !*option) || !is_plain) return;
+  printf("# ask it first: amqp-lock-admin revoke %s%s", option, item->row->lock[0] == '-' ? "-- " : "");
+  print_quoted(item->row->lock);
+  printf("%s\n", number);
+}
+
+void admin_print_holders(const admin_listing *listing, const char *api, const char *user) {
   admin_line line;
-  for (size_t n = 0; n < listing->count; n++) {
-    if (listing->list[n].state != ADMIN_HOLDS) continue;
-    fill(&line, &listing->list[n]);
+  for (const admin_item *item = NULL; (item = admin_listing_next(listing, item));) {
+    if (item->state != ADMIN_HOLDS) continue;
+    fill(&line, item);
     printf("# %s, %s: held by %s, since %s, ticket %s\n", line.fields[1], line.fields[2], line.fields[3],
            line.fields[4], line.fields[5]);
-    print_command(&listing->list[n], api);
+    print_revoke(item);
+    if (!item->row->connection)
+      puts("# its connection is not told: add the list of consumers, and that of channels; or it has ended");
+    else if (api)
+      print_curl(item, api, user);
+    else
+      print_ctl(item);
   }
-}
-
-void admin_print_sources(const char *verb) {
-  fprintf(
-      stderr,
-      "Pipe the lists of the broker into \"amqp-lock-admin %s -\". On the broker's machine (for a virtual "
-      "host: -p VHOST):\n"
-      "\n"
-      "  { rabbitmqctl -q list_queues name arguments owner_pid consumers messages messages_ready\n"
-      "    rabbitmqctl -q list_consumers queue_name channel_pid consumer_tag active arguments\n"
-      "    rabbitmqctl -q list_channels pid connection messages_unacknowledged; } | amqp-lock-admin %s -\n"
-      "\n"
-      "Elsewhere, with the management plugin (%%2F is the virtual host /):\n"
-      "\n"
-      "  curl -sfu USER http://localhost:15672/api/queues/%%2F http://localhost:15672/api/consumers/%%2F \\\n"
-      "    http://localhost:15672/api/channels | amqp-lock-admin %s --json -\n"
-      "\n"
-      "The first list alone tells who holds mutexes, slots, and readers-writer locks.\n"
-      "\"amqp-lock-admin holders --lock NAME -\" prints the commands that close the holders' connections.\n",
-      verb, verb, verb);
 }

@@ -16,17 +16,21 @@
 /* Writes a time in UTC, of seconds since the epoch; "-" for one that is not known. Returns `out`. */
 const char *admin_print_time(int64_t since, char out[ADMIN_TIME_SIZE]);
 
-/* NAME WHAT HOLDER SINCE TICKET CONNECTION, and VHOST before them if there are several. "-": not known. */
+/* NAME WHAT HOLDER SINCE TICKET USER CONNECTION, and VHOST before them if there are several. "-": not known. A line for
+ * each deadlock stands above. */
 void admin_print_table(FILE *out, const admin_listing *listing);
 
 /* An object a line. */
 void admin_print_json(const admin_listing *listing);
 
-/* For each holder a comment, and a command for a shell. `api`: the address of the management API, for holders whose
- * connection has a name and no pid. */
-void admin_print_holders(const admin_listing *listing, const char *api);
+/* In one line: how many hold, and how many wait for, a lock of this kind (listing.h). */
+void admin_print_counts(const admin_listing *listing, const char *name, const char *kind, bool is_json);
 
-/* The command lines that list what the filters read. */
-void admin_print_sources(const char *verb);
+/* For each holder comments, and a command for a shell that closes its connection: by the management API at the address
+ * `api`, or, if that is NULL, by rabbitmqctl. `user`: curl(1) asks for the password of this user; NULL: it does not ask. */
+void admin_print_holders(const admin_listing *listing, const char *api, const char *user);
+
+/* As a part of a URL; the caller frees it. */
+char *admin_url_escape(const char *text);
 
 #endif

@@ -2,7 +2,7 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * GET requests by libcurl. `make cli CURL=0` builds http_none.c in place of http.c: then there is no
- * libcurl, and admin_http_new() ends the program. */
+ * libcurl, and every request fails. */
 #ifndef CLI_ADMIN_HTTP_H
 #define CLI_ADMIN_HTTP_H
 

@@ -46,15 +46,14 @@ static void take_arguments(admin_row *row, json_t *arguments) {
 
 static admin_kind kind_of(const json_t *object) {
   if (json_object_get(object, "consumer_tag")) return ADMIN_CONSUMER;
-  bool is_channel = json_object_get(object, "connection_details") || json_object_get(object, "connection");
-  if (is_channel && (json_object_get(object, "number") || json_object_get(object, "pid")))
-    return ADMIN_CHANNEL;
-  return json_object_get(object, "name") && json_object_get(object, "arguments") ? ADMIN_QUEUE : ADMIN_KINDS;
+  if (!json_object_get(object, "name")) return ADMIN_KINDS;
+  if (json_object_get(object, "arguments")) return ADMIN_QUEUE;
+  bool is_channel = json_object_get(object, "number") || json_object_get(object, "pid");
+  return is_channel ? ADMIN_CHANNEL : ADMIN_KINDS;
 }
 
 static const json_t *queue_row(admin_row *row, const json_t *object) {
   text_of(&row->vhost, json_object_get(object, "vhost"));
-  text_of(&row->connection, json_object_get(object, "owner_pid"));
   text_of(&row->connection, member(object, "owner_pid_details", "name"));
   row->messages = number_of(json_object_get(object, "messages"));
   row->ready = number_of(json_object_get(object, "messages_ready"));
@@ -68,16 +67,21 @@ static const json_t *consumer_row(admin_row *row, const json_t *object) {
   text_of(&row->channel, json_object_get(object, "channel_pid"));
   text_of(&row->channel, member(object, "channel_details", "name"));
   text_of(&row->connection, member(object, "channel_details", "connection_name"));
+  text_of(&row->user, member(object, "channel_details", "user"));
   text_of(&row->ticket, json_object_get(object, "consumer_tag"));
   if (json_is_boolean(active)) row->active = json_is_true(active);
   return name ? name : json_object_get(object, "queue_name");
 }
 
+/* Its name is that of its connection, a blank, and its number in brackets. The pids that rabbitmqctl prints are not those
+ * that it takes. */
 static void channel_row(admin_row *row, const json_t *object) {
-  text_of(&row->channel, json_object_get(object, "pid"));
-  text_of(&row->channel, json_object_get(object, "name"));
-  text_of(&row->connection, json_object_get(object, "connection"));
-  text_of(&row->connection, member(object, "connection_details", "name"));
+  const json_t *name = json_object_get(object, "name");
+  text_of(&row->channel, json_object_get(object, json_object_get(object, "number") ? "name" : "pid"));
+  text_of(&row->connection, name);
+  char *number = row->connection ? strrchr(row->connection, ' ') : NULL;
+  if (number && number[1] == '(') *number = '\0';
+  text_of(&row->user, json_object_get(object, "user"));
   row->unacked = number_of(json_object_get(object, "messages_unacknowledged"));
 }
 
@@ -90,6 +94,7 @@ static bool add_row(admin_rows *rows, const json_t *object) {
   if (kind == ADMIN_QUEUE) queue = queue_row(&row, object);
   if (kind == ADMIN_CONSUMER) queue = consumer_row(&row, object);
   if (kind == ADMIN_CHANNEL) channel_row(&row, object);
+  rows->is_ctl = rows->is_ctl || json_object_get(object, "queue_name");
   take_arguments(&row, json_object_get(object, "arguments"));
   const char *name = json_string_value(queue);
   admin_rows_add(rows, &row, name ? name : "", name ? json_string_length(queue) : 0);

@@ -37,6 +37,7 @@ static int order_rows(const void *one, const void *other) {
   if (!order) order = order_number(a->slot, b->slot);
   if (!order) order = order_number(a->part, b->part);
   if (!order) order = order_number(b->active, a->active);
+  if (!order) order = order_number(b->priority, a->priority);
   if (!order) order = order_number(a->since, b->since);
   return order ? order : order_text(a->ticket, b->ticket);
 }
@@ -97,6 +98,7 @@ typedef struct admin_group {
   const admin_index *channels, *consumers; /* of all locks */
   admin_index holders, owners;             /* the held queues of this lock, by holder and by connection */
   bool has_readers;
+  size_t begin; /* index of its first item */
 } admin_group;
 
 static bool is_held(al_queue_part part) {
@@ -119,22 +121,14 @@ static admin_item *add(admin_group *group, const admin_row *row, admin_state sta
     listing->size = size;
   }
   admin_item *item = &listing->list[listing->count++];
-  *item = (admin_item){
-      .row = row, .state = state, .kind = kind, .connection = row->connection, .total = -1, .free = -1};
+  *item =
+      (admin_item){.row = row, .state = state, .kind = kind, .total = -1, .free = -1, .group = group->begin};
   snprintf(item->what, sizeof item->what, "%s", what);
   return item;
 }
 
 static const admin_row *channel_of(const admin_group *group, const admin_row *consumer) {
   return consumer && consumer->channel ? index_find(group->channels, consumer) : NULL;
-}
-
-/* Of a consumer, by its channel; of a queue, its owner, or the connection that consumes from it. */
-static const char *connection_of(const admin_group *group, const admin_row *row) {
-  if (row->connection) return row->connection;
-  const admin_row *consumer = row->kind == ADMIN_QUEUE ? index_find(group->consumers, row) : row;
-  const admin_row *channel = channel_of(group, consumer);
-  return consumer && consumer->connection ? consumer->connection : channel ? channel->connection : NULL;
 }
 
 /* ---- holders ---------------------------------------------------------------------------------------------------- */
@@ -164,12 +158,12 @@ static void show_holder(admin_group *group, const admin_row *row) {
       break;
     case AL_QUEUE_WRITER:
       kind = "write";
-      snprintf(what, sizeof what, "%s", group->has_readers ? "writer, waits for readers" : "writer");
+      snprintf(what, sizeof what, "%s", group->has_readers ? ADMIN_WAITS_FOR_READERS : "writer");
       break;
     default:
       break;
   }
-  add(group, row, ADMIN_HOLDS, kind, what)->connection = connection_of(group, row);
+  add(group, row, ADMIN_HOLDS, kind, what);
 }
 
 /* ---- consumers -------------------------------------------------------------------------------------------------- */
@@ -196,8 +190,7 @@ static void show_at_bell(admin_group *group, const admin_row *row) {
   add(group, row, state, kind_of_bell(row->part),
       state == ADMIN_WAITS   ? "waits"
       : state == ADMIN_WOKEN ? "waits, was woken"
-                             : "waits or holds")
-      ->connection = connection_of(group, row);
+                             : "waits or holds");
 }
 
 /* `ready`: permits lie ready, so nobody waits. */
@@ -233,8 +226,7 @@ static void show_taker(admin_group *group, const admin_row *row, admin_state sta
                                            [ADMIN_WAITS] = "waits for the fast mutex",
                                            [ADMIN_UNCLEAR] = "holds the fast mutex or waits"};
   bool is_permit = row->part == AL_QUEUE_PERMITS;
-  add(group, row, state, is_permit ? "permit" : "fast_mutex", (is_permit ? permit : fast_mutex)[state])
-      ->connection = connection_of(group, row);
+  add(group, row, state, is_permit ? "permit" : "fast_mutex", (is_permit ? permit : fast_mutex)[state]);
 }
 
 /* Without a list of consumers the queue tells that the mutex is held, and not by whom. */
@@ -317,6 +309,7 @@ static void index_holders(admin_group *group) {
 static void show_group(admin_group *group) {
   int64_t ready = ready_permits(group, find_queue(group, AL_QUEUE_PERMITS));
   int64_t out = tokens_out(find_queue(group, AL_QUEUE_FAST_MUTEX));
+  group->begin = group->listing->count;
   index_holders(group);
   summarize_slots(group);
   summarize_permits(group, ready);
@@ -333,18 +326,28 @@ static void show_group(admin_group *group) {
   free(group->owners.list);
 }
 
-/* The management API does not tell whose an exclusive queue is, but who consumes from it. */
-static void find_owners(admin_rows *rows, admin_group *group) {
+static void inherit(admin_row *row, const admin_row *from) {
+  if (!from || from == row) return;
+  if (from->connection && !row->connection)
+    admin_row_text(&row->connection, from->connection, strlen(from->connection));
+  if (from->user && !row->user) admin_row_text(&row->user, from->user, strlen(from->user));
+}
+
+/* The client of a consumer is told by its channel, that of an exclusive queue by the consumer of the queue. */
+static void find_clients(admin_rows *rows, const admin_group *group) {
   for (size_t i = 0; i < rows->count; i++) {
     admin_row *row = &rows->list[i];
-    const char *connection =
-        row->kind == ADMIN_QUEUE && is_held(row->part) ? connection_of(group, row) : row->connection;
-    if (connection && !row->connection) admin_row_text(&row->connection, connection, strlen(connection));
+    bool is_owned = row->kind == ADMIN_QUEUE && is_held(row->part);
+    const admin_row *consumer = is_owned                      ? index_find(group->consumers, row)
+                                : row->kind == ADMIN_CONSUMER ? row
+                                                              : NULL;
+    inherit(row, consumer);
+    inherit(row, channel_of(group, consumer));
   }
 }
 
 admin_listing admin_listing_make(admin_rows *rows, const char *only) {
-  admin_listing listing = {0};
+  admin_listing listing = {.only = only};
   admin_index channels = index_new(rows->count), consumers = index_new(rows->count);
   admin_group group = {.listing = &listing, .rows = rows, .channels = &channels, .consumers = &consumers};
   if (rows->count > 0) qsort(rows->list, rows->count, sizeof *rows->list, order_rows);
@@ -355,16 +358,22 @@ admin_listing admin_listing_make(admin_rows *rows, const char *only) {
   }
   index_sort(&channels, order_channels);
   index_sort(&consumers, order_queues);
-  find_owners(rows, &group);
+  find_clients(rows, &group);
   for (const admin_row *row = rows->list; row < end && row->kind != ADMIN_CHANNEL; row = group.end) {
     group.first = group.end = row;
     while (group.end < end && group.end->kind != ADMIN_CHANNEL && order_lock(row, group.end) == 0)
       group.end++;
-    if (!only || strcmp(only, row->lock) == 0) show_group(&group);
+    show_group(&group);
   }
   free(channels.list);
   free(consumers.list);
   return listing;
+}
+
+const admin_item *admin_listing_next(const admin_listing *listing, const admin_item *item) {
+  for (item = item ? item + 1 : listing->list; item < listing->list + listing->count; item++)
+    if (!listing->only || strcmp(listing->only, item->row->lock) == 0) return item;
+  return NULL;
 }
 
 void admin_listing_drop(admin_listing *listing) {

@@ -3,7 +3,7 @@
  *
  * Who holds which lock, and who waits: made of the rows of all listings (rows.h).
  *
- *   a lock's exclusive queue            its holder; the connection is the owner of the queue, or that of its consumer
+ *   a lock's exclusive queue            its holder; the connection is that of the queue's consumer
  *   a consumer of permits, or at a bell its channel tells which: with a message unacknowledged it holds the permit, or has
  *                                       the bell's token; without, it waits. A consumer with a token whose connection holds
  *                                       the lock is the holder's; another one was woken just now
@@ -17,6 +17,8 @@
 
 #include "cli/admin/rows.h"
 
+#define ADMIN_WAITS_FOR_READERS "writer, waits for readers"
+
 typedef enum admin_state {
   ADMIN_SUMMARY, /* no holder: how many slots or permits are free */
   ADMIN_HOLDS,
@@ -28,19 +30,26 @@ typedef enum admin_state {
 typedef struct admin_item {
   const admin_row *row; /* the queue or the consumer; its lock's name and virtual host */
   admin_state state;
-  const char *kind; /* "slot", "mutex", "fast_mutex", "read", "write", "permit", "admin" */
+  const char
+      *kind; /* "slot", "mutex", "fast_mutex", "read", "write", "permit", "admin"; at a bell "rwlock" */
   char what[96];
-  const char *connection; /* NULL: not known */
-  int64_t total, free;    /* of a summary; -1: not known */
+  int64_t total, free; /* of a summary; -1: not known */
+  size_t group;        /* index of the first item of its name */
+  /* In a deadlock: where the session that holds what this one waits for waits itself. Otherwise NULL. */
+  const struct admin_item *blocker;
 } admin_item;
 
 typedef struct admin_listing {
   admin_item *list;
   size_t count, size;
+  const char *only; /* the name of the only lock that is shown; NULL: all are */
 } admin_listing;
 
-/* Sorts the rows, whose texts the listing uses. `only`: the name of the only lock that is wanted; NULL: all. */
+/* Sorts the rows, whose texts the listing uses. */
 admin_listing admin_listing_make(admin_rows *rows, const char *only);
+
+/* The item after `item` that is shown; of NULL the first one. NULL: there is none. */
+const admin_item *admin_listing_next(const admin_listing *listing, const admin_item *item);
 
 void admin_listing_drop(admin_listing *listing);
 

@@ -13,6 +13,10 @@
 
 #define INTERVAL_LEAST (AL_SECOND / 10) /* answers of the management API cost the broker much */
 
+#define SOURCES                                                                                              \
+  "It asks the management API of --api, or at the broker of AMQP_URL, or rabbitmqctl on the broker's "       \
+  "machine."
+
 static const admin_verb verbs[] = {
     {ADMIN_CREATE, "create", "NAME N", 2, 2, 1, "create a semaphore of N slots, or with -P of N permits",
      "Fails with \"exists\" (status 78) if there is one. \"resize\" creates or changes."},
@@ -34,7 +38,7 @@ static const admin_verb verbs[] = {
      "fence, too."},
     {ADMIN_SLOTS, "slots", "NAME", 1, 1, 0, "print the number of slots, or permits", NULL},
     {ADMIN_STATUS, "status", "NAME", 1, 1, 0, "print which slots, or how many permits, are held",
-     "Who holds them: \"amqp-lock-admin ls\"."},
+     "Who holds them: \"amqp-lock-admin who\". With -m, -r, -W and --fast it asks as that does."},
     {ADMIN_REVOKE, "revoke", "NAME [N]", 1, 2, 1, "ask the holder of slot N to release; with -m, -r, -W no N",
      "The holder decides: \"amqp-lock --on-revoke\", or revoked() of the library. With --wait it returns "
      "when the\n"
@@ -44,11 +48,13 @@ static const admin_verb verbs[] = {
      "Fencing tokens begin anew, with the time in microseconds."},
     {ADMIN_WATCH, "watch", "NAME", 1, 1, 0, "print the status when it changes, until a signal",
      "Asks once a second. A broker that is away is waited for."},
-    {ADMIN_LS, "ls", "FILE...", 0, 0, 0, "show who holds and who waits, from lists of the broker",
-     "The files are what rabbitmqctl list_queues, list_consumers and list_channels print, or what the "
-     "management\n"
-     "API returns; \"-\" is standard input. Without files it prints the commands that make them."},
-    {ADMIN_HOLDERS, "holders", "FILE...", 0, 0, 0, "print the commands that close the holders' connections",
+    {ADMIN_WHO, "who", "NAME", 1, 1, 0, "show who holds NAME, who waits, and the commands that end that",
+     SOURCES},
+    {ADMIN_LS, "ls", "[FILE...]", 0, 0, 0, "show who holds and who waits, for all locks",
+     "The files are JSON of the management API, or of \"rabbitmqctl --formatter=json\"; \"-\" is standard "
+     "input.\n"
+     "Without them: " SOURCES},
+    {ADMIN_HOLDERS, "holders", "[FILE...]", 0, 0, 0, "print the commands that close the holders' connections",
      "Reads what \"ls\" reads. Nothing is closed until a shell runs a line. A holder whose connection is "
      "closed\n"
      "is told (\"lost\"), but may still be at work when the next one has the lock: see \"revoke\"."},
@@ -68,7 +74,7 @@ static void take_lock(void *options, const cli_option *option, char *value) {
   admin_lock lock = (admin_lock)option->least;
   (void)value;
   if (given->lock != ADMIN_SEMAPHORE && given->lock != lock)
-    cli_usage_error("options -P, -m, -r and -W name different locks: give one of them");
+    cli_usage_error("options -P, -m, -r, -W and --fast name different locks: give one of them");
   given->lock = lock;
 }
 
@@ -90,8 +96,9 @@ static void take_api(void *options, const cli_option *option, char *value) {
   free(given);
 }
 
-/* The verbs that ask the broker themselves. */
-#define OF_BROKER "create add remove resize destroy repair slots status revoke forget-fence watch"
+#define OF_BROKER                                                                                            \
+  "create add remove resize destroy repair slots status revoke forget-fence watch who ls holders top"
+#define OF_LOCKS "revoke forget-fence status"
 #define AT(field) .at = offsetof(admin_options, field)
 #define FLAG(field) .take = cli_take_flag, AT(field)
 #define LOCK(lock) .take = take_lock, .least = (lock)
@@ -101,11 +108,12 @@ static const cli_option rows[] = {
   {"permits", 'P', .help = "NAME is a token semaphore, N are permits", LOCK(ADMIN_PERMITS),
    .verbs = "create add remove resize destroy repair slots status watch",
    .group = "Which lock (without: the semaphore NAME)"},
-  {"mutex", 'm', .help = "the mutex NAME", LOCK(ADMIN_MUTEX), .verbs = "revoke forget-fence"},
-  {"read", 'r', .help = "the readers-writer lock NAME; revoke: its readers", LOCK(ADMIN_READERS),
-   .verbs = "revoke forget-fence"},
-  {"write", 'W', .help = "the readers-writer lock NAME; revoke: its writer", LOCK(ADMIN_WRITER),
-   .verbs = "revoke forget-fence"},
+  {"mutex", 'm', .help = "the mutex NAME", LOCK(ADMIN_MUTEX), .verbs = OF_LOCKS},
+  {"read", 'r', .help = "the readers-writer lock NAME; revoke, status: its readers", LOCK(ADMIN_READERS),
+   .verbs = OF_LOCKS},
+  {"write", 'W', .help = "the readers-writer lock NAME; revoke, status: its writer", LOCK(ADMIN_WRITER),
+   .verbs = OF_LOCKS},
+  {"fast", .help = "the fast mutex NAME", LOCK(ADMIN_FAST_MUTEX), .verbs = "status"},
 
   {"quorum", .help = "create quorum queues; repair -P: they are quorum queues", FLAG(quorum), .group = "How",
    .verbs = "create add resize repair"},
@@ -116,18 +124,17 @@ static const cli_option rows[] = {
    .verbs = "create resize repair destroy"},
   {"timeout", 'w', "S", "seconds for the action, and for another administrator (30)", cli_take_seconds, AT(timeout),
    .verbs = "create add remove resize destroy repair slots status"},
-  {"timeout", 'w', "S", "seconds for the answers of one table (10)", cli_take_seconds, AT(timeout), .verbs = "top"},
+  {"timeout", 'w', "S", "seconds for the answers of one source (10)", cli_take_seconds, AT(timeout),
+   .verbs = "who ls holders top"},
   {"interval", 0, "S", "seconds between two tables (2)", take_interval, AT(interval), .verbs = "top"},
   {"once", .help = "print one table and end", FLAG(once), .verbs = "top"},
 
-  {"json", .help = "the input is JSON of the management API", FLAG(json), .group = "Input and output",
-   .verbs = "ls holders"},
-  {"json", .help = "print JSON, an object a line", FLAG(json),
-   .verbs = "create add remove resize repair slots status watch top"},
+  {"json", .help = "as --json-output; of ls FILE and holders: no effect", FLAG(json), .group = "Input and output",
+   .verbs = "who ls holders create add remove resize repair slots status watch top"},
   {"json-output", .help = "print JSON, an object a line", FLAG(json_output),
-   .verbs = "ls create add remove resize repair slots status watch top"},
+   .verbs = "who ls create add remove resize repair slots status watch top"},
   {"lock", 0, "NAME", "show locks of this name only", cli_take_text, AT(only), .verbs = "ls holders top"},
-  {"api", 0, "URL", "the management API (http://localhost:15672/api)", take_api, AT(api), .verbs = "holders top"},
+  {"api", 0, "URL", "the management API (that of the broker)", take_api, AT(api), .verbs = "who status ls holders top"},
 
   CLI_BROKER_OPTIONS(admin_options, OF_BROKER),
 
@@ -218,7 +225,7 @@ static void read_operands(admin_options *options, int count, char **operands) {
   char why[AL_MESSAGE_SIZE];
   bool is_alone =
       options->lock == ADMIN_MUTEX || options->lock == ADMIN_READERS || options->lock == ADMIN_WRITER;
-  options->files = operands;
+  options->files = verb->most == 0 ? operands : operands + count;
   if (verb->id == ADMIN_TOP && count > 0)
     cli_usage_error("\"top\" takes no operands; --lock NAME shows one lock");
   if (verb->most == 0) return;
@@ -245,7 +252,5 @@ void admin_options_read(admin_options *options, int argc, char **argv) {
   options->verb = find_verb(argv[first]);
   if (options->has_help) print_verb_help(options->verb);
   check_options(options, options->verb);
-  if (!options->api) options->api = strdup("http://localhost:15672/api");
-  if (!options->api) cli_fail_no_memory();
   read_operands(options, argc - first - 1, argv + first + 1);
 }

@@ -23,6 +23,7 @@ typedef enum admin_verb_id {
   ADMIN_REVOKE,
   ADMIN_FORGET_FENCE,
   ADMIN_WATCH,
+  ADMIN_WHO,
   ADMIN_LS,
   ADMIN_HOLDERS,
   ADMIN_TOP
@@ -44,7 +45,8 @@ typedef enum admin_lock {
   ADMIN_PERMITS,
   ADMIN_MUTEX,
   ADMIN_READERS,
-  ADMIN_WRITER
+  ADMIN_WRITER,
+  ADMIN_FAST_MUTEX
 } admin_lock;
 
 typedef struct admin_options {
@@ -52,13 +54,14 @@ typedef struct admin_options {
   admin_lock lock;
   const char *name;
   int number;   /* N; -1: there is none */
-  char **files; /* of filters; ends with NULL */
+  char **files; /* of ls and holders; ends with NULL */
   bool quorum, revoke, fence;
-  bool json; /* --json: input of a filter, output of the others */
+  bool json; /* --json: --json-output, but for the verbs that read files */
   bool json_output;
   int64_t wait, timeout; /* nanoseconds; timeout -1: the library's default */
   const char *only;
-  char *api; /* the address of the management API; it may have a password */
+  char *api; /* of --api, which may have a password; otherwise the one that was found, without it */
+  const char *api_user; /* of the one that was found */
   bool once, has_help, has_version;
   int64_t interval; /* nanoseconds */
   cli_broker broker;

@@ -76,6 +76,7 @@ static void drop(admin_row *row) {
   free(row->holder);
   free(row->ticket);
   free(row->connection);
+  free(row->user);
   free(row->channel);
 }
 

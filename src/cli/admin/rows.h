@@ -3,7 +3,7 @@
  *
  * What a broker's tools list: queues, consumers and channels, as far as they tell of locks.
  *
- * The readers (table.h, json.h) fill a row and add it. A row of a queue that is none of this library is
+ * The reader (json.h) fills a row and adds it. A row of a queue that is none of this library is
  * dropped. All texts of a row are UTF-8 without control characters, whatever the broker has. */
 #ifndef CLI_ADMIN_ROWS_H
 #define CLI_ADMIN_ROWS_H
@@ -28,17 +28,17 @@ typedef struct admin_row {
   int64_t messages, ready, priority;
   int64_t
       retain; /* of a mutex's queue: seconds for which it may be kept while nobody holds the mutex; 0: never */
-  /* The connection that owns a queue, or that of a channel: its pid, or its name in the management API. */
-  char *connection;
-  char *channel;   /* of a consumer, and a channel's own */
-  int64_t unacked; /* of a channel or a queue */
-  int active;      /* of a consumer: 1 if the broker sends messages to it; -1: not told */
+  char *connection, *user; /* of the holder or the waiter; the connection by its name, "ADDRESS -> ADDRESS" */
+  char *channel;           /* of a consumer, and a channel's own: its name, or with rabbitmqctl its pid */
+  int64_t unacked;         /* of a channel or a queue */
+  int active;              /* of a consumer: 1 if the broker sends messages to it; -1: not told */
 } admin_row;
 
 typedef struct admin_rows {
   admin_row *list;
   size_t count, size;
   size_t unread;         /* rows that could not be read */
+  bool is_ctl;           /* rabbitmqctl made the listings */
   bool has[ADMIN_KINDS]; /* a listing of that kind was read, even if it is empty */
 } admin_rows;
 

@@ -11,8 +11,9 @@
 
 #include "cli/admin/api.h"
 #include "cli/admin/columns.h"
-#include "cli/admin/listing.h"
+#include "cli/admin/deadlock.h"
 #include "cli/admin/screen.h"
+#include "cli/admin/source.h"
 #include "cli/common/exits.h"
 #include "cli/common/report.h"
 
@@ -32,9 +33,9 @@ typedef struct admin_top {
 static void print_heading(FILE *out, const admin_top *top, const admin_listing *listing) {
   char now[ADMIN_TIME_SIZE];
   size_t holding = 0, waiting = 0;
-  for (size_t i = 0; i < listing->count; i++) {
-    holding += listing->list[i].state == ADMIN_HOLDS;
-    waiting += listing->list[i].state == ADMIN_WAITS || listing->list[i].state == ADMIN_WOKEN;
+  for (const admin_item *item = NULL; (item = admin_listing_next(listing, item));) {
+    holding += item->state == ADMIN_HOLDS;
+    waiting += item->state == ADMIN_WAITS || item->state == ADMIN_WOKEN;
   }
   fprintf(out, "%s  %s  %zu hold, %zu wait\n\n", admin_print_time((int64_t)time(NULL), now),
           admin_api_address(top->api), holding, waiting);
@@ -86,22 +87,17 @@ static void warn_of_hidden(admin_top *top) {
 
 /* ---- reading ---------------------------------------------------------------------------------------------------- */
 
-/* Reads all rows. A listing uses them: the caller drops both. */
-static admin_listing read_listing(admin_top *top, admin_rows *rows) {
-  *rows = (admin_rows){0};
-  top->code = admin_api_read(top->api, rows, top->message);
-  if (top->code == AL_OK) top->unread = rows->unread;
-  return top->code == AL_OK ? admin_listing_make(rows, top->options->only) : (admin_listing){0};
-}
-
 static void read_table(admin_top *top) {
-  admin_rows rows;
-  admin_listing listing = read_listing(top, &rows);
+  admin_rows rows = {0};
+  top->code = admin_api_read(top->api, &rows, top->message);
   if (top->code == AL_OK) {
+    admin_listing listing = admin_listing_make(&rows, top->options->only);
+    admin_deadlocks_find(&listing);
+    top->unread = rows.unread;
     free(top->table);
     top->table = table_of(top, &listing);
+    admin_listing_drop(&listing);
   }
-  admin_listing_drop(&listing);
   admin_rows_drop(&rows);
 }
 
@@ -145,26 +141,14 @@ static int watch(admin_top *top) {
   return cli_exit_of(top->code);
 }
 
-static int print_once(admin_top *top) {
-  admin_rows rows;
-  admin_listing listing = read_listing(top, &rows);
-  warn_of_hidden(top);
-  if (top->code != AL_OK)
-    cli_error("%s", top->message);
-  else if (top->options->json || top->options->json_output)
-    admin_print_json(&listing);
-  else
-    admin_print_table(stdout, &listing);
-  admin_listing_drop(&listing);
-  admin_rows_drop(&rows);
-  return cli_exit_of(top->code);
-}
-
-int admin_top_run(const admin_options *options) {
-  int64_t timeout = options->timeout >= 0 ? options->timeout : 10 * AL_SECOND;
-  admin_top top = {.options = options, .api = admin_api_new(options->api, timeout)};
-  top.has_screen = !options->once && admin_screen_is_there();
-  int status = options->once ? print_once(&top) : watch(&top);
+int admin_top_run(admin_options *options) {
+  if (!options->api) {
+    cli_broker_settle(&options->broker, "amqp-lock-admin");
+    options->api = admin_source_address(options, 0);
+  }
+  admin_top top = {.options = options, .api = admin_api_new(options->api, admin_source_timeout(options))};
+  top.has_screen = admin_screen_is_there();
+  int status = watch(&top);
   admin_api_drop(top.api);
   free(top.table);
   return status;

@@ -8,7 +8,7 @@
 
 #include "cli/admin/options.h"
 
-/* Returns the exit status, after one table with --once, otherwise after a failure that stays. */
-int admin_top_run(const admin_options *options);
+/* Returns the exit status, after a failure that stays. */
+int admin_top_run(admin_options *options);
 
 #endif
