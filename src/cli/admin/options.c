@@ -14,8 +14,7 @@
 #define INTERVAL_LEAST (AL_SECOND / 10) /* answers of the management API cost the broker much */
 
 #define SOURCES                                                                                              \
-  "It asks the management API of --api, or at the broker of AMQP_URL, or rabbitmqctl on the broker's "       \
-  "machine."
+  "Asks the management API of --api or of AMQP_URL's broker, or else rabbitmqctl on the broker's machine."
 
 static const admin_verb verbs[] = {
     {ADMIN_CREATE, "create", "NAME N", 2, 2, 1, "create a semaphore of N slots, or with -P of N permits",
@@ -53,7 +52,7 @@ static const admin_verb verbs[] = {
     {ADMIN_LS, "ls", "[FILE...]", 0, 0, 0, "show who holds and who waits, for all locks",
      "The files are JSON of the management API, or of \"rabbitmqctl --formatter=json\"; \"-\" is standard "
      "input.\n"
-     "Without them: " SOURCES},
+     "Without files: " SOURCES},
     {ADMIN_HOLDERS, "holders", "[FILE...]", 0, 0, 0, "print the commands that close the holders' connections",
      "Reads what \"ls\" reads. Nothing is closed until a shell runs a line. A holder whose connection is "
      "closed\n"

@@ -88,7 +88,7 @@ static al_code read_api(admin_options *options, const char *address, admin_rows 
 
 /* ---- rabbitmqctl ------------------------------------------------------------------------------------------------ */
 
-/* The lists of this machine's node are not those of another broker. An address can be bound if it is this machine's. */
+/* An address can be bound if it is this machine's. */
 static bool is_here(const char *host) {
   struct addrinfo *address, hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_DGRAM};
   char name[256] = "";
@@ -165,11 +165,18 @@ static bool try_nodes(admin_options *options, admin_rows *rows, admin_trial *tri
   return false;
 }
 
+/* The lists of this machine's node are not those of another broker. */
+static bool has_node_here(const cli_broker *broker) {
+  for (size_t node = 0; node < broker->count; node++)
+    if (is_here(broker->nodes[node].host)) return true;
+  return false;
+}
+
 static bool try_ctl(const admin_options *options, admin_rows *rows, admin_trial *trial) {
   char why[AL_MESSAGE_SIZE], message[AL_MESSAGE_SIZE];
-  const char *host = options->broker.nodes[0].host;
-  if (!is_here(host)) {
-    snprintf(message, sizeof message, "rabbitmqctl: not asked, as %.200s is another machine", host);
+  if (!has_node_here(&options->broker)) {
+    snprintf(message, sizeof message, "rabbitmqctl: not asked, as %.200s is another machine",
+             options->broker.nodes[0].host);
   } else if (read_ctl(options, rows, why)) {
     cli_progress("told by rabbitmqctl");
     return true;
