@@ -125,7 +125,7 @@ static bool read_ctl(const admin_options *options, admin_rows *rows, char why[AL
       "list list_queues -p \"$AMQP_LOCK_VHOST\" name arguments messages messages_ready "
       "messages_unacknowledged\n"
       "list list_consumers -p \"$AMQP_LOCK_VHOST\" queue_name channel_pid consumer_tag active arguments\n"
-      "list list_channels pid name user messages_unacknowledged' 2>/proc/%d/fd/%d",
+      "list list_channels pid name user messages_unacknowledged' </dev/null 2>/proc/%d/fd/%d",
       seconds > 0.001 ? seconds : 0.001, (int)getpid(), errors ? fileno(errors) : 0);
   setenv("AMQP_LOCK_VHOST", options->broker.nodes[0].vhost, 1);
   FILE *file = errors ? popen(line, "re") : NULL;
