@@ -230,10 +230,12 @@ static void print_quoted(const char *text) {
   putchar('\'');
 }
 
+/* Any client may have written the name. Debian's rabbitmqctl has a shell read its arguments again, in double quotes. */
 static void print_reason(const char *before, const admin_item *item) {
   char text[AL_NAME_SIZE + 192], lock[SHOWN_SIZE];
   snprintf(text, sizeof text, "%sclosed by an operator for %s: %s", before, show(lock, item->row->lock),
            item->what);
+  for (char *at = text; *(at += strcspn(at, "$`\\\""));) *at = '?';
   print_quoted(text);
 }
 
