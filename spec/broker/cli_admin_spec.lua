@@ -214,7 +214,9 @@ describe("amqp-lock-admin", function()
         ["add x 1x"] = "not \"1x\"", ["add x 65536"] = "not \"65536\"", ["revoke x"] = "takes the number of a slot",
         ["revoke -m x 1"] = "takes NAME alone", ["revoke -m -r x"] = "different locks",
         ["create -m x 1"] = "-m (--mutex) is not for \"create\"", ["who -m x"] = "is not for \"who\"",
-        ["who"] = "takes NAME",
+        ["who"] = "takes NAME", ["top x"] = '"top" takes no operands; --lock NAME shows one lock',
+        ["top --json-output"] = '"top" prints JSON with option --once', ["top --quorum"] = 'is not for "top"',
+        ["top --interval 0.05"] = "option --interval takes at least 0.1 seconds",
         ["resize -P --revoke x 1"] = "holders of permits cannot be asked", ["add --wait 1 x 1"] = "is for permits",
         ["slots a\27b"] = "control character", ["slots -w soon x"] = "seconds", ["slots --no-such x"] = "unknown",
       } do

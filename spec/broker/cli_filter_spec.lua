@@ -234,22 +234,6 @@ db waits for the fast mutex a 2023-11-14T22:13:20Z tag3 - -
     assert.matches("^VHOST +NAME", run(0, text, "ls", "--json", "-"))
   end)
 
-  it("reads which consumer of a fast mutex is active", function()
-    local one = '{"consumer_tag":"%s","active":%s,"activity_status":"%s",'
-      .. '"queue":{"name":"db-fastmutex","vhost":"/"},'
-      .. '"arguments":{"x-amqplocks-holder":"%s","x-amqplocks-waiting-since":1700000000},'
-      .. '"channel_details":{"name":"c (1)","connection_name":"c %s"}}'
-    local text = '[{"name":"db-fastmutex","vhost":"/","arguments":{},"messages":1,"messages_ready":0,'
-      .. '"messages_unacknowledged":1}] [' .. one:format("t1", "false", "waiting", "a", "a") .. ","
-      .. one:format("t2", "true", "single_active", "b", "b") .. "]"
-    assert.equal([[
-{"vhost":"/","name":"db","kind":"fast_mutex","state":"holds",
-"what":"fast mutex","holder":"b","since":1700000000,"ticket":"t2","connection":"c b"}
-{"vhost":"/","name":"db","kind":"fast_mutex","state":"waits",
-"what":"waits for the fast mutex","holder":"a","since":1700000000,"ticket":"t1","connection":"c a"}
-]], (run(0, text, "ls", "--json-output", "-"):gsub(',"what":', ',\n"what":')))
-  end)
-
   for what, arguments in pairs {
     ["keys with a NUL"] = [["a\u0000":{"\\\u0000":"\u0000"}]],
     ["numbers beyond 63 bits"] = '"a":18446744073709551615',

@@ -409,25 +409,12 @@ describe("amqp-lock-admin top, of an API that", function()
   end)
 end)
 
-describe("amqp-lock-admin top refuses", function()
-  it("operands, JSON without --once, an interval that would load the broker, and options of other verbs", function()
-    for words, told in pairs {
-      [{ "db" }] = '"top" takes no operands; --lock NAME shows one lock',
-      [{ "--json-output" }] = '"top" prints JSON with option --once',
-      [{ "--interval", "0.05" }] = "option --interval takes at least 0.1 seconds",
-      [{ "--quorum" }] = 'option --quorum is not for "top"',
-    } do
-      assert.matches(told, command.ends({ program = ADMIN }, 64, "top", values.unpack(words)), 1, true)
-    end
-  end)
-
-  it("to run where it was built without libcurl, and says so", function()
-    local program = command.place() .. "/without"
-    local objects = process.objects "src/cli/admin/[!h]*.c src/cli/common/*.c src/core/*/*.c src/transport/*.c"
-    process.shell("sh", "-c", ("${CC:-cc} -D_GNU_SOURCE -Isrc -pthread -o '%s' src/cli/admin/http_none.c %s -ljansson "
-      .. "$(pkg-config --libs librabbitmq libssl libcrypto)"):format(program, objects))
-    assert.matches("built without libcurl", command.ends({ program = program }, 70, "top"))
-    assert.matches("built without libcurl %(CURL=0%); rabbitmqctl: ", command.ends({ program = program, env = {
-      AMQP_URL = "amqp://192.0.2.1" } }, 70, "who", "x"))
-  end)
+it("amqp-lock-admin says that it was built without libcurl, where top or who would ask the management API", function()
+  local program = command.place() .. "/without"
+  local objects = process.objects "src/cli/admin/[!h]*.c src/cli/common/*.c src/core/*/*.c src/transport/*.c"
+  process.shell("sh", "-c", ("${CC:-cc} -D_GNU_SOURCE -Isrc -pthread -o '%s' src/cli/admin/http_none.c %s -ljansson "
+    .. "$(pkg-config --libs librabbitmq libssl libcrypto)"):format(program, objects))
+  assert.matches("built without libcurl", command.ends({ program = program }, 70, "top"))
+  assert.matches("built without libcurl %(CURL=0%); rabbitmqctl: ", command.ends({ program = program, env = {
+    AMQP_URL = "amqp://192.0.2.1" } }, 70, "who", "x"))
 end)
