@@ -278,7 +278,7 @@ describe("amqp-lock-admin holders", function()
     assert.equal(3, select(2, output:gsub("\n", "")))
     assert.matches("^# [^\n]*h%?'rm %-rf'%?x[^\n]*\n# ask it first: [^\n]*\n", output)
     local words = process.shell("bash", "-c", [[
-      rabbitmqctl() { [ "$2" != list_connections ] || printf "pid\tname\n<p>\ta'2 -> b\n<q>\ta2 -> b\n"
+      rabbitmqctl() { [ "$2" != list_connections ] || printf "pid\tname\n<q>\tca'2 -> b\n<p>\ta'2 -> b\n"
         [ "$1" != close_connection ] || printf "<%s>" "$@"; }
       amqp-lock-admin() { printf "<%s>" "$@"; }
       . "$1"; eval "$(sed -n 's/^# ask it first: //p' "$1")"]], "bash", file(output))

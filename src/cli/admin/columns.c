@@ -266,9 +266,10 @@ static void print_curl(const admin_item *item, const char *api, const char *user
 
 /* rabbitmqctl closes a connection by its pid, which it prints as that only in a table. */
 static void print_ctl(const admin_item *item) {
-  fputs("rabbitmqctl close_connection \"$(rabbitmqctl -q list_connections pid name | grep -F ", stdout);
+  fputs("rabbitmqctl close_connection \"$(rabbitmqctl -q list_connections pid name | awk -F '\\t' -v name=",
+        stdout);
   print_quoted(item->row->connection);
-  fputs(" | cut -f 1)\" ", stdout);
+  fputs(" '$2 == name { print $1 }')\" ", stdout);
   print_reason("", item);
   putchar('\n');
 }

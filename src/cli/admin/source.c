@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -117,7 +118,7 @@ static void explain(int status, FILE *errors, char why[AL_MESSAGE_SIZE]) {
 static bool read_ctl(const admin_options *options, admin_rows *rows, char why[AL_MESSAGE_SIZE]) {
   char line[1024];
   double seconds = (double)admin_source_timeout(options) / (double)AL_SECOND;
-  FILE *errors = tmpfile();
+  int written = memfd_create("errors", MFD_CLOEXEC);
   snprintf(
       line, sizeof line,
       "PATH=$PATH:/usr/sbin exec timeout -k 1 %.3f sh -ec 'list() { rabbitmqctl -q --formatter=json \"$@\"; "
@@ -126,9 +127,9 @@ static bool read_ctl(const admin_options *options, admin_rows *rows, char why[AL
       "messages_unacknowledged\n"
       "list list_consumers -p \"$AMQP_LOCK_VHOST\" queue_name channel_pid consumer_tag active arguments\n"
       "list list_channels pid name user messages_unacknowledged' </dev/null 2>/proc/%d/fd/%d",
-      seconds > 0.001 ? seconds : 0.001, (int)getpid(), errors ? fileno(errors) : 0);
+      seconds > 0.001 ? seconds : 0.001, (int)getpid(), written);
   setenv("AMQP_LOCK_VHOST", options->broker.nodes[0].vhost, 1);
-  FILE *file = errors ? popen(line, "re") : NULL;
+  FILE *errors = fdopen(written, "r"), *file = errors ? popen(line, "re") : NULL;
   if (!file) cli_fail_no_memory();
   bool is_read = read_json(file, rows, why);
   int status = pclose(file);
@@ -155,7 +156,7 @@ static bool try_nodes(admin_options *options, admin_rows *rows, admin_trial *tri
   char message[AL_MESSAGE_SIZE];
   for (size_t node = 0; node < options->broker.count; node++) {
     char *address = admin_source_address(options, node);
-    options->api_user = options->broker.nodes[node].user;
+    options->api_user = strchr(address, '@') ? options->broker.nodes[node].user : NULL;
     al_code code = read_api(options, address, rows, message);
     free(address);
     if (code == AL_OK) return true;
