@@ -123,7 +123,7 @@ static int done(al_session *session, const admin_options *options, const al_op *
   admin_status status = admin_status_of(options, op);
   bool asks = options->verb->id == ADMIN_SLOTS || options->verb->id == ADMIN_STATUS;
   if (asks && status.count == 0 && status.seen == 0) {
-    cli_error("not_found: there is no %s \"%s\"; \"amqp-lock-admin ls\" shows who holds any kind of lock",
+    cli_error("not_found: there is no %s \"%s\"; \"amqp-lock-admin who\" shows who holds any kind of lock",
               options->lock == ADMIN_PERMITS ? "token semaphore" : "semaphore", options->name);
     return CLI_EXIT_NOT_FOUND;
   }
