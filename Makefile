@@ -121,7 +121,7 @@ help: ## this list
 #:
 #: Variables for building and installing, from the environment or the command line:
 #:   CC CPPFLAGS CFLAGS LDFLAGS AR LD OBJCOPY PKG_CONFIG INSTALL
-#:   CURL=0            amqp-lock-admin without libcurl, and without its verb "top"
+#:   CURL=0            amqp-lock-admin without libcurl: it asks rabbitmqctl alone, and "top" fails
 #:   DESTDIR           prefix of every installed path (none)
 #:   PREFIX            /usr/local
 #:   BINDIR            amqp-lock, amqp-lock-admin ($PREFIX/bin)
@@ -309,9 +309,9 @@ install-lib-lua: lib-lua ## install the archive for programs that host $(LUA)
 #
 # amqp-lock and amqp-lock-admin, with the objects of the C library in them. They need rabbitmq-c and OpenSSL, and no Lua;
 # amqp-lock-admin needs jansson and libcurl as well. STATIC=1 links all of it statically. DYNAMIC=1 links libamqplocks.so,
-# for packages that have the library in another one. CURL=0 builds without libcurl, and without the verb "top". So does
-# STATIC=1: Debian has no static form of what its libcurl needs. STATIC=1 LIBC=musl links what tools/musl compiled; such a
-# command needs no file of the system that it runs on.
+# for packages that have the library in another one. CURL=0 builds without libcurl: the verbs that list ask rabbitmqctl
+# alone, and "top" fails. So does STATIC=1: Debian has no static form of what its libcurl needs. STATIC=1 LIBC=musl links
+# what tools/musl compiled; such a command needs no file of the system that it runs on.
 
 HAS_CURL := $(filter-out 0,$(CURL))
 CLI := build/cli$(VARIANT)$(MUSL:%=-%)$(if $(STATIC),-static)$(if $(DYNAMIC),-dynamic)$(if $(HAS_CURL),,-nocurl)

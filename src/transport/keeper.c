@@ -53,7 +53,9 @@ static int64_t keep(al_keeper *keeper, struct pollfd links[AL_LINKS], int *count
   if (now < from && !session->retained) return from;
   al_session_pump(session, now);
   *count = al_keeper_watch(session, links);
-  return keeper->sleeps_until = al_session_wake(session);
+  int64_t until = al_session_wake(session);
+  keeper->sleeps_until = until;
+  return until;
 }
 
 static void *keeper_main(void *argument) {

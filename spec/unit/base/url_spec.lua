@@ -153,7 +153,7 @@ describe("a query parameter", function ()
       local words = ("the URL gives %s a value it cannot have; it takes "):format(query:match("^(.-)="))
       assert.equal(words, core.url_error("amqp://host?" .. query):sub(1, #words))
     end
-    assert.matches('^the URL has a query parameter that is not known: "hartbeat"; known are heartbeat, .* and server_name',
+    assert.matches('^the URL has a query parameter that is not known: "hartbeat"; known are heartbeat, .* and server',
       core.url_error("amqp://h?hartbeat=1"))
     for _, query in ipairs{ "heartbeat", "heartbeat=1&x", "heart%xbeat=1", "heartbeat=%0", "heartbeat=%00" } do
       assert.equal('the query of the URL is not made of key=value pairs, with "%" written as %25',
