@@ -293,11 +293,12 @@ return function(it, driver, run)
     driver.spawn(function()
       local condition = driver.condition()
       known[1] = condition
+      over:signal()
       condition:wait()
       is_woken = true
       over:signal()
     end)
-    sleep(0.01)
+    over:wait(LONG)
     for _ = 1, 3 do collectgarbage() end
     assert.is_table(known[1])
     known[1]:signal()
