@@ -5,11 +5,12 @@
 #include <stdio.h>
 
 #include "core/hold/lock.h"
+#include "core/hold/seal.h"
 #include "core/session/session.h"
 
 static void attempting(al_op *op);
+static void handing_on(al_op *op);
 static void settling(al_op *op);
-static void making_sure(al_op *op);
 static void pausing(al_op *op);
 
 static bool is_patient(const al_acquire_options *options) { return options->patient && options->timeout > 0; }
@@ -22,27 +23,19 @@ bool al_retry_is_wanted(const al_acquire_options *options) {
 
 static bool passes(al_retry *self, al_code code) {
   bool is_broken = code == AL_UNREACHABLE && self->op.session->quorum.has_broken;
+  bool was_lost = code == AL_BUSY && self->op.lock; /* before it had settled */
+  if (was_lost) return self->options.timeout > 0;
   if (!is_patient(&self->options)) return is_broken && ++self->broken < BROKEN_MOST;
   return code == AL_UNREACHABLE || code == AL_UNAVAILABLE || code == AL_BLOCKED;
 }
 
 /* ---- words ------------------------------------------------------------------------------------------------------ */
 
-/* Of a mutex that this operation has already. */
-static void settling_words(const al_retry *self, char out[AL_MESSAGE_SIZE]) {
-  double seconds = (double)self->options.settle / (double)AL_SECOND;
-  if (self->sealing.was_sealed)
-    snprintf(out, AL_MESSAGE_SIZE, "its last lock did not end by a release, so it settles for %g s", seconds);
-  else
-    snprintf(out, AL_MESSAGE_SIZE, "it has come, and the broker is asked whether it has settled");
-}
-
 static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
   const al_retry *self = (const al_retry *)op;
   const al_op *attempt = op->inner;
-  if (op->lock)
-    settling_words(self, out);
-  else if (attempt && !attempt->done && attempt->waits_since != AL_NEVER)
+  bool is_told = attempt && !attempt->done && (attempt->waits_since != AL_NEVER || op->step == settling);
+  if (is_told)
     attempt->standing(attempt, out);
   else
     snprintf(out, AL_MESSAGE_SIZE, "%s", self->last_words);
@@ -90,20 +83,16 @@ static void note_pause(const al_retry *self, const al_op *attempt) {
                     self->name, attempt->message);
 }
 
-static void pause_for(al_retry *self, al_code code) {
+static void pause_after(al_retry *self, const al_op *attempt) {
   al_op *op = &self->op;
-  self->last = code;
+  note_pause(self, attempt);
+  if (attempt->waits_since != AL_NEVER) self->pause.next = 0;
+  self->last = attempt->code;
+  snprintf(self->last_words, sizeof self->last_words, "%s", attempt->message);
   al_op_enter(op, pausing);
   op->wake = op->session->now + al_backoff_next(&self->pause, &op->session->random);
   op->deadline = self->until;
   al_op_waits(op);
-}
-
-static void pause_after(al_retry *self, const al_op *attempt) {
-  note_pause(self, attempt);
-  if (attempt->waits_since != AL_NEVER) self->pause.next = 0;
-  snprintf(self->last_words, sizeof self->last_words, "%s", attempt->message);
-  pause_for(self, attempt->code);
 }
 
 static void fail(al_retry *self, const al_op *attempt) {
@@ -118,89 +107,70 @@ static void fail(al_retry *self, const al_op *attempt) {
 }
 
 static void finish(al_op *op) {
-  op->watches_claims = false;
   al_locks_count(op);
   al_op_finish(op);
 }
 
-/* ---- a mutex that settles (seal.h) ------------------------------------------------------------------------------ */
-
-static void settle(al_retry *self) {
-  al_op *op = &self->op;
-  op->deadline = self->until;
-  al_op_watch(op, op->lock->claim);
-  al_sealing_begin(&self->sealing, op, op->lock, self->options.settle);
-  al_op_next(op, settling);
-}
-
-/* Watches nothing any more, so that it is not stepped by the changes that this makes. */
-static void give_back(al_retry *self) {
-  al_op *op = &self->op;
-  op->watches_claims = false;
-  al_op_watch(op, NULL);
-  al_sealing_cancel(&self->sealing);
-  al_locks_drop(op);
-}
-
-static void lost(al_retry *self) {
-  al_op *op = &self->op;
-  const al_claim *claim = op->lock->claim;
-  bool is_down = al_link_is_lost(claim->link);
-  snprintf(self->last_words, sizeof self->last_words, "it was lost again before it had settled: %s",
-           claim->why);
-  if (is_down) {
-    al_op_fail_link(op, claim->link);
-  } else if (self->options.timeout <= 0) {
-    al_op_fail(op, AL_BUSY, "\"%s\": %s", self->name, self->last_words);
-  } else {
-    give_back(self);
-    pause_for(self, AL_BUSY);
-  }
-}
-
-static void settling(al_op *op) {
-  al_retry *self = (al_retry *)op;
-  if (al_sealing_poll(&self->sealing)) {
-    al_op_next(op, making_sure);
-    return;
-  }
-  if (op->done || !self->sealing.was_sealed) return;
-  char words[AL_MESSAGE_SIZE];
-  settling_words(self, words);
-  if (self->options.timeout > 0)
-    al_op_waits(op);
-  else
-    al_op_fail(op, AL_BUSY, "\"%s\" is not free yet: %.300s", self->name, words);
-}
-
-static void making_sure(al_op *op) {
-  if (op->lock->claim->state != AL_CLAIM_HELD)
-    lost((al_retry *)op);
-  else if (al_claim_ascertain_for(op))
-    finish(op);
-}
-
 /* ---- how an attempt ends ---------------------------------------------------------------------------------------- */
 
-/* Called when the attempt ends. It must not free the attempt, whose end is still under way. */
-static void attempting(al_op *op) {
-  al_retry *self = (al_retry *)op;
-  al_op *attempt = op->inner;
-  if (!attempt->done) return;
-  if (attempt->code == AL_OK) {
-    al_op_take_locks(op, attempt);
-    if (self->options.settle > 0 && self->attempts.is_mutex)
-      settle(self);
-    else
-      finish(op);
-  } else if (passes(self, attempt->code)) {
+/* Its part may have failed when it had a mutex. */
+static void failed(al_retry *self, const al_op *attempt) {
+  if (passes(self, attempt->code)) {
+    al_locks_drop(&self->op);
     pause_after(self, attempt);
   } else {
     fail(self, attempt);
   }
 }
 
-/* Only the timer comes further than the first line, when no step of another operation is under way. */
+static bool has_to_settle(const al_retry *self) {
+  int64_t settle = self->options.settle;
+  return settle > 0 && self->attempts.is_mutex && !al_lock_is_sealed(self->op.lock, settle);
+}
+
+/* Called when the attempt ends. It must not free the attempt, whose end is still under way. */
+static void attempting(al_op *op) {
+  al_retry *self = (al_retry *)op;
+  al_op *attempt = op->inner;
+  if (!attempt->done) return;
+  if (attempt->code != AL_OK) {
+    failed(self, attempt);
+    return;
+  }
+  al_op_take_locks(op, attempt);
+  if (!has_to_settle(self)) {
+    finish(op);
+    return;
+  }
+  al_op_enter(op, handing_on);
+  op->deadline = self->until;
+  op->wake = 0; /* due at once */
+}
+
+/* Only the timer comes further than the first line, here and in `pausing`, when no step of another operation is under way. */
+static void handing_on(al_op *op) {
+  al_retry *self = (al_retry *)op;
+  if (!al_op_is_woken(op)) return;
+  drop_attempt(op);
+  al_op *sealing = al_sealing_begin(op->lock, self->options.settle, self->options.timeout > 0);
+  if (!sealing) {
+    al_op_fail(op, AL_NO_MEMORY, "sealing \"%s\"", self->name);
+    return;
+  }
+  op->inner = sealing;
+  sealing->outer = op;
+  al_op_next(op, settling);
+}
+
+static void settling(al_op *op) {
+  const al_op *sealing = op->inner;
+  if (!sealing->done) return;
+  if (sealing->code == AL_OK)
+    finish(op);
+  else
+    failed((al_retry *)op, sealing);
+}
+
 static void pausing(al_op *op) {
   if (!al_op_is_woken(op)) return;
   drop_attempt(op);
@@ -215,14 +185,13 @@ static void retry_stop(al_op *op) {
   al_retry *self = (al_retry *)op;
   op->deadline = self->until;
   al_op_abandon(op, op->inner);
-  give_back(self);
+  al_locks_drop(op);
 }
 
 static void retry_free(al_op *op) {
   al_retry *self = (al_retry *)op;
   drop_attempt(op);
   al_locks_drop(op);
-  al_sealing_free(&self->sealing);
   self->attempts.leave(self->attempts.from);
 }
 

@@ -10,7 +10,7 @@
  * quorum queue that another client is just declaring or deleting. Nothing was acquired then, and a few more attempts
  * follow.
  *
- *   attempting ─┬─ the attempt has a lock ──> (settling) ──> making_sure ──> done
+ *   attempting ─┬─ the attempt has a lock ──> done; or, if it has to settle: handing_on ──> settling ──> done
  *     ^         ├─ it failed for good ──> done: its code and message
  *     │         └─ it failed for now ──> pausing ─┬─ the timeout has passed ──> done: AL_TIMEOUT
  *     └───────────────────────────────────────────┘
@@ -18,7 +18,8 @@
 #ifndef AL_CORE_HOLD_RETRY_H
 #define AL_CORE_HOLD_RETRY_H
 
-#include "core/hold/seal.h"
+#include "core/base/backoff.h"
+#include "core/session/op.h"
 
 typedef struct al_retry al_retry;
 
@@ -42,7 +43,6 @@ struct al_retry {
   al_backoff pause;
   al_code last; /* the code of the last attempt that failed for now; AL_OK: there is none */
   char last_words[AL_MESSAGE_SIZE];
-  al_sealing sealing;
 };
 
 /* True if an acquire with these options, or NULL, is such an operation. */

@@ -19,30 +19,14 @@
 #ifndef AL_CORE_HOLD_SEAL_H
 #define AL_CORE_HOLD_SEAL_H
 
-#include "core/base/backoff.h"
-#include "core/session/claim.h"
-#include "core/session/probe.h"
+#include "core/hold/lock.h"
 
-/* A part of an acquire. */
-typedef struct al_sealing {
-  al_op *op;
-  al_lock *lock;
-  int64_t settle;
-  int64_t looks_at;    /* when to look whether there is a seal; AL_NEVER: it looks, or has looked */
-  int64_t waits_until; /* the seal of an earlier lock counts until then */
-  bool was_sealed;     /* one was there */
-  al_backoff pause;
-  al_probes probes;
-  char queue[AL_NAME_SIZE];
-  al_claim *seal; /* which is being put on; NULL */
-} al_sealing;
+/* True if the lock, which was retained with its seal, has one for this time. */
+bool al_lock_is_sealed(const al_lock *lock, int64_t settle);
 
-/* `lock` is the operation's, and of a mutex. */
-void al_sealing_begin(al_sealing *sealing, al_op *op, al_lock *lock, int64_t settle);
-
-/* True when the lock has its seal, or is not held any more. */
-bool al_sealing_poll(al_sealing *sealing);
-void al_sealing_cancel(al_sealing *sealing);
-void al_sealing_free(al_sealing *sealing);
+/* Begins an operation, a part of an acquire: it ends when the lock, a mutex, has settled, and has its seal. `waits`: the
+ * acquire does. Otherwise the operation fails (AL_BUSY) if there is a seal. It also does so when the mutex is lost before
+ * its end, and the connection is not. What fails gives the lock back. NULL: no memory. */
+al_op *al_sealing_begin(al_lock *lock, int64_t settle, bool waits);
 
 #endif

@@ -1,0 +1,140 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- The seal of a mutex (src/core/hold/seal.h), refused, late, and lost. broker/settle_spec.lua is about what others see.
+
+local scene = require "spec.unit.locks.rwlock_scene"
+
+local MUTEX, SEAL = "db-mutex", "db-mutex-seal"
+
+describe("an acquire that settles", function()
+  local peer, mutex
+
+  local function open(...) peer, mutex = scene.open("mutex", ...) end
+
+  before_each(function() open() end)
+
+  -- It has the mutex by now, and not its lock. Returns the operation, and its claim of the mutex.
+  local function begins(timeout, patient, settle)
+    local op = mutex:acquire(timeout, false, 0, 5, patient, nil, settle or 20)
+    return op, scene.shuts(peer, MUTEX)
+  end
+
+  local function sees(state) scene.looks(peer, SEAL, state) end
+
+  -- Returns the claim of the seal.
+  local function puts_on(settle)
+    local holder = peer.holder
+    if holder:next() == "channel.open" then holder:opened() end
+    local channel = holder:expect("queue.delete", { queue = SEAL, no_wait = true, if_unused = false }).channel
+    table.remove(holder.deletes[channel])
+    local declare = holder:expect("queue.declare", { channel = channel, queue = SEAL, no_wait = true, durable = true })
+    assert.equal((settle or 20) * 1000, declare.arguments["x-expires"])
+    local consume = holder:expect("basic.consume", { channel = channel, queue = SEAL, no_ack = true })
+    peer:silent()
+    return { channel = channel, tag = consume.consumer_tag, queue = SEAL }
+  end
+
+  local function is_refused(seal, code, text) peer.holder:refuse(seal.channel, code, text, "basic.consume") end
+
+  it("puts its seal on again if that was deleted before it had a consumer", function()
+    local op = begins(0)
+    sees "free"
+    for _ = 1, 2 do is_refused(puts_on(), 404, "NOT_FOUND - no queue 'db-mutex-seal' in vhost '/'") end
+    assert.is_false(op:done())
+    peer.holder:consumed(puts_on())
+    assert.is_true(peer:result(op):held())
+  end)
+
+  it("waits for its own time, and puts no seal on, while the node of the seal before is down", function()
+    local op, claim = begins(60)
+    peer.prober:look{ [SEAL] = "nack" }
+    peer:live(19, function() peer.prober:answer(peer.prober:next() ~= "nothing" and peer.prober:probes() or {},
+      { [SEAL] = "nack" }) end)
+    assert.is_false(op:done())
+    peer:pass(1)
+    peer.prober:look{ [SEAL] = "nack" }
+    is_refused(puts_on(), 404, "NOT_FOUND - home node 'rabbit@other' of durable queue is down or inaccessible")
+    peer:result(op):release()
+    scene.deletes(peer, claim)
+    peer.holder:silent()
+  end)
+
+  it("is refused where the seal is, and gives the mutex back", function()
+    local op, claim = begins(60)
+    sees "free"
+    is_refused(puts_on(), 403, scene.DENIED)
+    scene.goes(peer, claim, "db-mutexbell")
+    peer:failed(op, "refused", "was not sealed", "access refused")
+    open(nil, nil, { channel_max = 1 })
+    op = begins(0)
+    sees "free"
+    peer.holder:ignore()
+    peer:pass(10)
+    peer:failed(op, "limit", "a lock that settles takes two")
+  end)
+
+  it("is told of its time while it puts its seal on, and gives both back", function()
+    local op, claim = begins(3)
+    sees "free"
+    local seal = puts_on()
+    peer:pass(3)
+    peer.holder:closes(seal.channel)
+    scene.goes(peer, claim, "db-mutexbell")
+    peer:failed(op, "timeout", "it has come, and the broker is asked whether it has settled")
+  end)
+
+  it("goes on with another prober if it waits, and is unreachable otherwise", function()
+    for _, timeout in ipairs{ 60, 0 } do
+      open()
+      local op = begins(timeout)
+      scene.asks(peer, SEAL)
+      peer.prober:down "reset"
+      if timeout == 0 then return peer:failed(op, "unreachable", "reset") end
+      peer:live(5, function() return peer.prober:due() end)
+      peer.prober:handshake()
+      sees "free"
+      peer.holder:consumed(puts_on())
+      assert.is_true(peer:result(op):held())
+    end
+  end)
+
+  it("begins again if it waits and loses the mutex, and if it is patient, also when that was with the connection",
+    function()
+      local op, claim = begins(60)
+      scene.asks(peer, SEAL)
+      scene.is_robbed(peer, claim)
+      scene.rings(peer, "db-mutexbell")
+      peer:live(5, function() return peer.prober:next() == "basic.publish" end)
+      scene.shuts(peer, MUTEX)
+      sees "free"
+      puts_on()
+      peer.holder:down "reset"
+      peer:failed(op, "unreachable", "reset")
+      open()
+      op = begins(60, true)
+      sees "free"
+      puts_on()
+      peer.holder:down "reset"
+      assert.is_false(op:done())
+    end)
+
+  it("puts another seal on if the mutex was retained with that of another time", function()
+    open({ heartbeat = 600 }, { retain = 60 })
+    local op = begins(0)
+    sees "free"
+    local seal = puts_on()
+    peer.holder:consumed(seal)
+    peer:result(op):release()
+    peer.prober:ignore()
+    op = mutex:acquire(0, false, 0, 5, false, nil, 20)
+    peer.holder:silent()
+    peer:result(op):release()
+    op = mutex:acquire(0, false, 0, 5, false, nil, 30)
+    peer:tick()
+    peer.holder:expect("basic.cancel", { channel = seal.channel, consumer_tag = seal.tag, no_wait = true })
+    peer.holder:expect("queue.delete", { channel = seal.channel, queue = SEAL, if_unused = true })
+    peer.holder:consumed(puts_on(30))
+    assert.is_true(peer:result(op):held())
+  end)
+end)
