@@ -153,7 +153,8 @@ void al_declare_bolt(al_channel *channel, const char *queue, bool is_answered) {
 }
 
 void al_declare_seal(al_channel *channel, const char *queue, int64_t settle) {
-  declare_beside(channel, queue, (settle + AL_MILLISECOND - 1) / AL_MILLISECOND, false);
+  int64_t milliseconds = settle / AL_MILLISECOND + (settle % AL_MILLISECOND > 0);
+  declare_beside(channel, queue, milliseconds < AL_TEN_YEARS ? milliseconds : AL_TEN_YEARS, false);
 }
 
 void al_declare_scratch(al_channel *channel, const char *queue) {
