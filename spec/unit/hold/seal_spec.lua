@@ -37,14 +37,20 @@ describe("an acquire that settles", function()
 
   local function is_refused(seal, code, text) peer.holder:refuse(seal.channel, code, text, "basic.consume") end
 
-  it("puts its seal on again if that was deleted before it had a consumer", function()
-    local op = begins(0)
-    sees "free"
-    for _ = 1, 2 do is_refused(puts_on(), 404, "NOT_FOUND - no queue 'db-mutex-seal' in vhost '/'") end
-    assert.is_false(op:done())
-    peer.holder:consumed(puts_on())
-    assert.is_true(peer:result(op):held())
-  end)
+  it("puts its seal on again if that was deleted before it had a consumer, and asks for the mutex if that takes long",
+    function()
+      local op, claim = begins(0)
+      sees "free"
+      for _ = 1, 2 do is_refused(puts_on(), 404, "NOT_FOUND - no queue 'db-mutex-seal' in vhost '/'") end
+      local seal = puts_on()
+      peer.reads_at = peer.now + 200 -- heartbeats are 60
+      peer.holder:consumed(seal)
+      peer.now, peer.reads_at = peer.reads_at, nil
+      assert.is_false(op:done())
+      peer.holder:expect("queue.declare", { channel = claim.channel, queue = MUTEX, passive = true })
+      peer.holder:declared(claim.channel, MUTEX)
+      assert.is_true(peer:result(op):held())
+    end)
 
   it("waits for its own time, and puts no seal on, while the node of the seal before is down", function()
     local op, claim = begins(60)
@@ -134,7 +140,8 @@ describe("an acquire that settles", function()
       peer:live(5, function() return peer.prober:next() == "basic.publish" end)
       scene.shuts(peer, MUTEX)
       sees "free"
-      puts_on()
+      peer.holder:consumed(puts_on())
+      assert.is_true(peer:result(op):held())
       open()
       op = begins(60, true)
       sees "free"
