@@ -52,19 +52,31 @@ describe("an acquire that settles", function()
       assert.is_true(peer:result(op):held())
     end)
 
-  it("waits for its own time, and puts no seal on, while the node of the seal before is down", function()
-    local op, claim = begins(60)
-    peer.prober:look{ [SEAL] = "nack" }
-    peer:live(19, function() peer.prober:answer(peer.prober:next() ~= "nothing" and peer.prober:probes() or {},
-      { [SEAL] = "nack" }) end)
-    assert.is_false(op:done())
-    peer:pass(1)
-    peer.prober:look{ [SEAL] = "nack" }
-    is_refused(puts_on(), 404, "NOT_FOUND - home node 'rabbit@other' of durable queue is down or inaccessible")
-    peer:result(op):release()
-    scene.deletes(peer, claim)
-    peer.holder:silent()
-  end)
+  for _, state in ipairs{ "nack", "seems absent" } do
+    it("waits for its own time, and puts no seal on, while the node of the seal before is down: " .. state, function()
+      local function looks(is_over)
+        peer.prober:look{ [SEAL] = state }
+        if not is_over and state == "nack" then return end
+        is_refused(puts_on(), 404, "NOT_FOUND - home node 'rabbit@other' of durable queue is down or inaccessible")
+      end
+      local op = begins(0)
+      looks()
+      peer.holder:ignore()
+      peer:pass(10)
+      peer:failed(op, "busy", "settles for 20 s")
+      open()
+      local claim
+      op, claim = begins(60)
+      looks()
+      peer:live(19.99, function() if peer.prober:next() == "basic.publish" then looks() end end)
+      assert.is_false(op:done())
+      peer:pass(0.01)
+      looks(true)
+      peer:result(op):release()
+      scene.deletes(peer, claim)
+      peer.holder:silent()
+    end)
+  end
 
   it("is refused where the seal is, and gives the mutex back", function()
     local op, claim = begins(60)

@@ -221,13 +221,16 @@ static void leave_seal(sealing *self) {
   self->seal = NULL;
 }
 
-/* If its node is down, the lock goes without a seal. If it was deleted in place of the one before, it is put on again. */
+/* If the node of the seal before is down, the lock goes without a seal, when it has settled. If the seal was deleted in
+ * place of the one before, it is put on again. */
 static void was_refused(sealing *self) {
   al_op *op = &self->op;
   const al_claim *seal = self->seal; /* it stays, though it is left, until this step is over */
   leave_seal(self);
   al_op_answered(op);
-  if (seal->code == AL_UNAVAILABLE)
+  if (seal->code == AL_UNAVAILABLE && op->session->now < self->waits_until)
+    wait_or_fail(self); /* with RabbitMQ 3.10 such a queue seems to be absent */
+  else if (seal->code == AL_UNAVAILABLE)
     al_op_next(op, making_sure);
   else if (seal->code == AL_REMOVED)
     seal_it(self);
