@@ -61,6 +61,7 @@ describe("an acquire that settles", function()
       end
       local op = begins(0)
       looks()
+      peer:live(0.2, function() if peer.prober:next() == "basic.publish" then looks() end end)
       peer.holder:ignore()
       peer:pass(10)
       peer:failed(op, "busy", "settles for 20 s")
