@@ -12,65 +12,40 @@ local until_true = require "spec.support.until"
 
 local operated_it = broker.operated_it(it, pending)
 local operated_describe = broker.suite and describe or pending
-local load_text = loadstring or load
 
 local function read(path) return assert(process.contents(path)) end
 
--- Runs a program of a document between two texts, in a Lua of its own, which must end well; returns its output.
-local function run(before, program, after)
-  local output, fine = process.run_lua('local amqplocks = require "amqplocks"\n' .. before .. program .. (after or ""))
-  assert.is_true(fine, output)
-  return output
-end
-
-local CONNECT = "local conn = assert(amqplocks.connect())\n"
-
 describe("the README", function()
-  local blocks = {}
-  for block in read "README.md":gmatch "```lua\n(.-)```" do table.insert(blocks, block) end
+  local first = read "README.md":match "```lua\n(.-)```"
   local url = os.getenv "AMQP_URL"
   local conn
 
   before_each(function() conn = stage.connect() end)
   after_each(function()
     for _, name in ipairs { "images", "convert", "backups" } do conn:admin(name):destroy() end
-    conn:token_semaphore("image-link"):destroy()
     stage.clear()
   end)
 
   -- By a shell that knows of no broker and no module; only, the broker runs already, and the Lua of this run is used.
-  operated_it("begins with lines for the shell after which its first program works, as they stand there", function()
-    local shell, command, program = read "README.md":match(
-      "## The first program\n.-```sh\nspec/support/broker start /tmp/broker +#[^\n]*(\n.-)```.-run "
-      .. "`(lua5%.4 first%.lua)`.-```lua\n(.-)```")
-    assert.equal(blocks[1], program)
+  operated_it("has lines for the shell after which its program and its command work, as they stand there", function()
+    local shell, command = read "README.md":match(
+      "## Try it\n.-```sh\nspec/support/broker start /tmp/broker +#[^\n]*(\n.-)```.-run `(lua5%.4 first%.lua)`")
+    local line = read "README.md":match "```sh\n(amqp%-lock %-n nightly [^\n]*)\n```"
     local place, root, lua = process.directory(), process.shell("pwd"):match "[^\n]+", os.getenv "LUA" or "lua5.4"
     finally(function() process.shell("rm", "-rf", place) end)
-    process.write(place .. "/first.lua", program)
-    local lines = ("cd '%s'%scd '%s'\n%s"):format(root, shell:gsub("/tmp/broker", broker.suite.directory), place,
-      (command:gsub("lua5%.4", lua:match "[^/]+$")))
+    process.write(place .. "/first.lua", first)
+    process.write(place .. "/report", "#!/bin/sh\necho reporting\n")
+    local lines = ("cd '%s'%scd '%s'\nchmod +x report\n%s\n%s"):format(root,
+      shell:gsub("/tmp/broker", broker.suite.directory):gsub("make cli &&", "true &&"), place,
+      (command:gsub("lua5%.4", lua:match "[^/]+$")), line)
     local fine, output = pcall(process.shell, "env", "-i", "PATH=" .. os.getenv "PATH", "HOME=" .. place,
       "LUA=" .. lua:match "[^/]+$", "sh", "-e", "-c", lines)
     assert.is_true(fine, output)
-    assert.matches("resizing, in slot 1\n$", output)
-  end)
-
-  it("shows acquire, release and scopes that work", function()
-    local has_close = load_text "local x <close> = nil" ~= nil
-    assert(conn:admin("images"):resize(1))
-    local shown = has_close and blocks[2] or blocks[2]:gsub("do\n  local lock <close>.-\nend\n", "")
-    assert.equal("1\n", run(CONNECT .. 'local images = conn:semaphore("images")\n', shown,
-      "\nprint(assert(images:try_acquire()).slot) conn:close()"))
-  end)
-
-  it("shows a mutex, readers and a writer, and permits that work", function()
-    assert.matches("^alone with the database\nreading, beside others\nwriting, alone\n"
-      .. "sending, beside at most one other\nread\tfalse",
-      run(CONNECT, blocks[3], "\nprint(lock.kind, lock:held()) conn:close()"))
+    assert.matches("alone, %x+\nreporting\n$", output)
   end)
 
   it("shows commands for the shell that work", function()
-    local lines = read "README.md":match "## From a shell\n.-```sh\n(.-)```"
+    local lines = read "README.md":match "for a fleet:\n\n```sh\n(.-)```"
     local place, cli = process.directory(), os.getenv "AMQPLOCKS_CLI" or "build/cli"
     local path = cli:match "^/" and cli or process.shell("pwd"):match "[^\n]+" .. "/" .. cli
     finally(function() process.shell("rm", "-rf", place) end)
@@ -86,17 +61,6 @@ describe("the README", function()
     assert.matches("\nticket %x+\n$", output)
   end)
 
-  it("shows a mutex with a fencing token, which the next holder's is larger than", function()
-    finally(function() stage.delete "ledger-mutexfence" end)
-    local output = run(CONNECT .. "for _ = 1, 2 do\n", blocks[4], "\nend conn:close()")
-    local tokens = {}
-    for set, where in output:gmatch "update ledger set total = 7, fence = (%d+) where fence <= (%d+)\n" do
-      assert.equal(set, where)
-      table.insert(tokens, tonumber(set))
-    end
-    assert.is_true(#tokens == 2 and tokens[1] < tokens[2], output)
-  end)
-
   -- A program that the README points at, in the checkout.
   local function pointed_at(path)
     assert.is_truthy(read "README.md":find(("](%s)"):format(path), 1, true), path)
@@ -107,7 +71,9 @@ describe("the README", function()
 
   cqueues_it("points at coroutines of an event loop that work", function()
     local lines = {}
-    for line in run("", read(pointed_at "examples/cqueues/first.lua")):gmatch "[^\n]+" do table.insert(lines, line) end
+    local output, fine = process.run_lua(read(pointed_at "examples/cqueues/first.lua"))
+    assert.is_true(fine, output)
+    for line in output:gmatch "[^\n]+" do table.insert(lines, line) end
     table.sort(lines)
     assert.same({ "coroutine 1 is alone", "coroutine 2 is alone", "coroutine 3 is alone" }, lines)
   end)
