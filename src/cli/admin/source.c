@@ -110,8 +110,8 @@ static void explain(int status, FILE *errors, char why[AL_MESSAGE_SIZE]) {
   while (line[strspn(line, " \n")] == '\0' && fgets(line, sizeof line, errors)) continue;
   line[strcspn(line, "\n")] = '\0';
   bool is_late = WEXITSTATUS(status) == 124 || WEXITSTATUS(status) == 137;
-  snprintf(why, AL_MESSAGE_SIZE, is_late ? "no answer in time" : "status %d: %s%s", WEXITSTATUS(status), line,
-           geteuid() ? " (only root and rabbitmq may call it)" : "");
+  snprintf(why, AL_MESSAGE_SIZE, is_late ? "no answer in time; -w gives it more" : "status %d: %s%s",
+           WEXITSTATUS(status), line, geteuid() ? " (only root and rabbitmq may call it)" : "");
 }
 
 /* The names are those of json.c. timeout(1) ends all processes that rabbitmqctl consists of. */
@@ -130,7 +130,11 @@ static bool read_ctl(const admin_options *options, admin_rows *rows, char why[AL
       seconds > 0.001 ? seconds : 0.001, (int)getpid(), written);
   setenv("AMQP_LOCK_VHOST", options->broker.nodes[0].vhost, 1);
   FILE *errors = fdopen(written, "r"), *file = errors ? popen(line, "re") : NULL;
-  if (!file) cli_fail_no_memory();
+  if (!file) {
+    snprintf(why, AL_MESSAGE_SIZE, "/bin/sh: %s", strerror(errno));
+    if (errors) fclose(errors);
+    return false;
+  }
   bool is_read = read_json(file, rows, why);
   int status = pclose(file);
   if (status != 0) explain(status, errors, why);
