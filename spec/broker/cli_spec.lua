@@ -507,7 +507,7 @@ while True: print(one.recv(4096).decode(), flush=True)
       if before then assert.same({ "exit", 143 }, { before:wait() }) end
       before = one
     end
-    for _, option in ipairs { "-S", "-r", "-W", "--fast", "--all" } do
+    for _, option in ipairs { "-S", "-r", "-W", "--fast", "--all", "-n" } do
       assert.matches("%-%-take%-over", ends(64, "--take-over", option, "mutex:db", "true"))
     end
   end)

@@ -225,6 +225,8 @@ static void check_kind(const cli_options *options) {
   if (options->takes_over && options->kind != AL_LOCK_MUTEX)
     cli_usage_error(
         "option --take-over is for a mutex: holders of other locks are asked by amqp-lock-admin revoke");
+  if (options->takes_over && options->timeout == 0)
+    cli_usage_error("option --take-over waits until the holder has ended, so -n is not for it: give -w S");
   if (options->settle > 0 && options->kind != AL_LOCK_MUTEX && options->kind != AL_LOCK_FAST_MUTEX)
     cli_usage_error("option --settle is for mutexes");
   if (options->count > 1 && options->kind != AL_LOCK_SLOT && options->kind != AL_LOCK_PERMIT)
