@@ -157,11 +157,11 @@ static bool may_exist_now(const cli_result *created, bool is_patient) {
 
 static int64_t left_until(int64_t deadline) {
   if (deadline == AL_NEVER) return AL_NEVER;
-  int64_t left = deadline - al_system_now();
-  return left > 0 ? left : 0;
+  int64_t left = deadline - al_system_now() + AL_MILLISECOND - 1; /* in whole ones, as messages tell it */
+  return left > 0 ? left - left % AL_MILLISECOND : 0;
 }
 
-/* The first acquire has the whole timeout, also if that is 0. */
+/* The first acquire is tried also if the timeout is 0. */
 static bool acquire_one(al_session *session, const cli_options *options, const cli_wish *wish, cli_news *news,
                         int64_t deadline, cli_held *held, cli_result *result) {
   bool creates = options->slots > 0 || options->permits > 0, is_last = false;
