@@ -82,6 +82,9 @@ operated_describe("the guide's permissions to ask for a lock back", function()
       local lock = assert(case[1][method](case[1]))
       assert.is_true(asking[revoke](asking))
       until_true(function() return lock:revoked() end)
+      if method == "acquire" then
+        assert.matches("not ask", stage.fails("refused", mute:mutex(name):acquire{ revoke = true }), 1, true)
+      end
       assert.is_true(lock:release())
       assert.is_true(asking[revoke](asking, { wait = 60 }))
       asking = mute[case[2]](mute, name)

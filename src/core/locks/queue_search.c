@@ -62,7 +62,12 @@ static void read_answers(al_queue_search *search, al_acquire *self) {
   view->busy = !is_free;
   view->mine = ours && ours->claim.state == AL_CLAIM_HELD;
   view->suspect_count = !is_free && !ours;
-  view->state = is_free ? AL_SEARCH_FREE : AL_SEARCH_NONE;
+  if (search->revokes && view->suspect_count > 0 && self->op.session->asks_by->denied)
+    al_op_fail(&self->op, AL_REFUSED,
+               "this user may not ask the holder of \"%s\" to release (it takes the permission to write)",
+               self->resource->name);
+  else
+    view->state = is_free ? AL_SEARCH_FREE : AL_SEARCH_NONE;
 }
 
 al_search_state al_queue_search_poll(al_queue_search *search, al_acquire *self) {
