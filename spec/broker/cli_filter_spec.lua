@@ -170,7 +170,7 @@ db waits for the fast mutex a 2023-11-14T22:13:20Z tag3 - -
 
   it("shows a fast mutex that is held, by whom the list of queues alone does not tell", function()
     assert.equal("db fast mutex - - - - -\n", rows(FAST_HELD, "-"))
-    assert.matches("\n# its connection is not told: add the list of consumers", run(0, FAST_HELD, "holders", "-"))
+    assert.matches("\n# its connection is not told: the lists of consumers", run(0, FAST_HELD, "holders", "-"))
   end)
 
   it("reads several files, takes no name with other characters, and texts for nothing else", function()
@@ -316,6 +316,10 @@ describe("amqp-lock-admin, without files,", function()
     assert.equal("db: mutex, 1 held, 0 waiting\n", ask(LISTS, 0, "amqp://127.0.0.9", "status", "-m", "db"))
     assert.equal('{"name":"db","kind":"fast_mutex","held":0,"waiting":0}\n', ask(LISTS, 0, "amqp://127.0.0.9", "status",
       "--fast", "--json", "db"))
+    local door = 'case "$*" in *list_queues*) cat <<"."\n' .. held("db-writer", "w")
+      .. held("db-reader-0123456789abcdef", "r") .. ".\n;; *) echo '[]';; esac\n"
+    assert.equal("db: write, 0 held, 1 waiting\n", ask(door, 0, "amqp://127.0.0.9", "status", "-W", "db"))
+    assert.equal("db: read, 1 held, 1 waiting\n", ask(door, 0, "amqp://127.0.0.9", "status", "-r", "db"))
   end)
 
   local API = "^amqp%-lock%-admin: unreachable: http://127.0.0.9:15672/api: Failed to connect[^\n]*; rabbitmqctl: "

@@ -56,7 +56,8 @@ static al_code code_of(long status) {
 
 /* What to say of a status where the answer itself gives no reason, or none that helps. */
 static const char *hint_of(long status) {
-  return status == 401   ? "a valid user and password are needed, in the URL or in ~/.netrc"
+  return status == 401
+             ? "a valid user and password are needed, in the URL or in ~/.netrc, and the tag monitoring"
          : status == 404 ? "there is no management API; the plugin rabbitmq_management serves it, at /api "
                            "unless set otherwise"
                          : "this is no answer of a management API";

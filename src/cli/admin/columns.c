@@ -205,9 +205,9 @@ void admin_print_counts(const admin_listing *listing, const char *name, const ch
   char shown[SHOWN_SIZE];
   int holding = 0, waiting = 0;
   for (const admin_item *item = NULL; (item = admin_listing_next(listing, item));) {
-    holding += item->state == ADMIN_HOLDS && strcmp(item->kind, kind) == 0;
-    waiting += (item->state == ADMIN_WAITS || item->state == ADMIN_WOKEN) &&
-               strcmp(item->kind, is_rw ? "rwlock" : kind) == 0;
+    bool waits = admin_item_waits(item), is_of_kind = strcmp(item->kind, kind) == 0;
+    holding += item->state == ADMIN_HOLDS && !waits && is_of_kind;
+    waiting += waits && (is_rw || is_of_kind);
   }
   if (!is_json) {
     printf("%s: %s, %d held, %d waiting\n", show(shown, name), kind, holding, waiting);
@@ -299,7 +299,7 @@ void admin_print_holders(const admin_listing *listing, const char *api, const ch
            line.fields[4], line.fields[5]);
     print_revoke(item);
     if (!item->row->connection)
-      puts("# its connection is not told: add the list of consumers, and that of channels; or it has ended");
+      puts("# its connection is not told: the lists of consumers and channels do not have it");
     else if (api)
       print_curl(item, api, user);
     else

@@ -22,10 +22,6 @@ typedef struct admin_graph {
 
 static bool is(const char *one, const char *other) { return strcmp(one, other) == 0; }
 
-static bool waits(const admin_item *item) {
-  return item->state == ADMIN_WAITS || item->state == ADMIN_WOKEN || is(item->what, ADMIN_WAITS_FOR_READERS);
-}
-
 static int order(const void *one, const void *other) {
   const admin_node *a = one, *b = other;
   return strcmp(a->waits->row->connection, b->waits->row->connection);
@@ -76,7 +72,7 @@ static void collect(admin_graph *graph) {
   size_t count = 0, same;
   for (size_t i = 0; i < graph->listing->count; i++) {
     admin_item *item = &graph->listing->list[i];
-    if (waits(item) && item->row->connection) graph->list[count++] = (admin_node){.waits = item};
+    if (admin_item_waits(item) && item->row->connection) graph->list[count++] = (admin_node){.waits = item};
   }
   qsort(graph->list, count, sizeof *graph->list, order);
   for (size_t i = 0; i < count; i += same) {

@@ -376,6 +376,11 @@ const admin_item *admin_listing_next(const admin_listing *listing, const admin_i
   return NULL;
 }
 
+bool admin_item_waits(const admin_item *item) {
+  bool is_at_door = strcmp(item->what, ADMIN_WAITS_FOR_READERS) == 0;
+  return item->state == ADMIN_WAITS || item->state == ADMIN_WOKEN || is_at_door;
+}
+
 void admin_listing_drop(admin_listing *listing) {
   free(listing->list);
   *listing = (admin_listing){0};

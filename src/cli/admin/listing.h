@@ -51,6 +51,9 @@ admin_listing admin_listing_make(admin_rows *rows, const char *only);
 /* The item after `item` that is shown; of NULL the first one. NULL: there is none. */
 const admin_item *admin_listing_next(const admin_listing *listing, const admin_item *item);
 
+/* True if it waits for others, also behind the door that it has shut. */
+bool admin_item_waits(const admin_item *item);
+
 void admin_listing_drop(admin_listing *listing);
 
 #endif

@@ -34,8 +34,9 @@ static void print_heading(FILE *out, const admin_top *top, const admin_listing *
   char now[ADMIN_TIME_SIZE];
   size_t holding = 0, waiting = 0;
   for (const admin_item *item = NULL; (item = admin_listing_next(listing, item));) {
-    holding += item->state == ADMIN_HOLDS;
-    waiting += item->state == ADMIN_WAITS || item->state == ADMIN_WOKEN;
+    bool waits = admin_item_waits(item);
+    holding += item->state == ADMIN_HOLDS && !waits;
+    waiting += waits;
   }
   fprintf(out, "%s  %s  %zu hold, %zu wait\n\n", admin_print_time((int64_t)time(NULL), now),
           admin_api_address(top->api), holding, waiting);
