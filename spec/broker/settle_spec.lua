@@ -88,6 +88,13 @@ describe("a mutex that settles", function()
     is_free_without(name)
   end)
 
+  it("is had at once after a release", function()
+    local name = gate.name()
+    local mutex = stage.connect():fast_mutex(name) -- its channel closes before the seal is gone
+    for _ = 1, 20 do assert(assert(mutex:acquire{ settle = LONG, timeout = 0 }):release()) end
+    stage.delete(name .. "-fastmutex")
+  end)
+
   it("is retained with its seal", function()
     local name, conn = sealed_name(), stage.connect()
     local mutex = conn:mutex(name, { retain = LONG })

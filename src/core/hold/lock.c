@@ -174,6 +174,7 @@ typedef struct lock_op {
   al_op op;
   al_lock *lock;
   al_probes probes;
+  al_claim *seal;  /* of a lock that is released; NULL */
   bool is_removed; /* the slot is */
 } lock_op;
 
@@ -182,6 +183,7 @@ static void lock_op_stop(al_op *op) { al_probes_cancel(&((lock_op *)op)->probes)
 static void lock_op_free(al_op *op) {
   lock_op *self = (lock_op *)op;
   al_probes_free(&self->probes);
+  al_claim_leave(self->seal);
   al_lock_unref(self->lock);
 }
 
@@ -219,10 +221,13 @@ static void is_unconfirmed(al_op *op, const al_lock *lock) {
              lock->claim->why);
 }
 
-/* Delete B, and know that it is gone (docs/specification.md, 2.5). */
+/* Delete B, and know that it is gone (docs/specification.md, 2.5). So is a seal: otherwise the next acquire might
+ * find it. */
 static void releasing(al_op *op) {
-  const al_lock *lock = ((lock_op *)op)->lock;
+  const lock_op *self = (const lock_op *)op;
+  const al_lock *lock = self->lock;
   const al_claim *claim = lock->claim;
+  if (self->seal && self->seal->state != AL_CLAIM_GONE) return;
   if (claim->state == AL_CLAIM_GONE && claim->code != AL_OK)
     is_unconfirmed(op, lock);
   else if (claim->state == AL_CLAIM_GONE)
@@ -243,12 +248,20 @@ static bool may_release(al_op *op) {
   return true;
 }
 
+static void watch_seal(lock_op *self) {
+  self->seal = self->op.claim->seal;
+  if (!self->seal) return;
+  al_claim_use(self->seal);
+  self->op.watches_claims = true;
+}
+
 static void release_begin(al_op *op) {
   if (!may_release(op)) return;
   if (retain(((lock_op *)op)->lock)) {
     al_op_finish(op);
     return;
   }
+  watch_seal((lock_op *)op);
   al_claim_release(op->claim);
   al_claim_notify(op->claim); /* it may be gone already, while another operation verifies it */
 }
