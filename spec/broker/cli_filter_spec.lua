@@ -276,12 +276,12 @@ describe("amqp-lock-admin holders", function()
     local text = held("it's;$(x)`x`-mutex", "h\n'rm -rf'\nx", 2):gsub("a2 %->", "a'2 ->")
     local output = run(0, text, "holders", "-")
     assert.equal(3, select(2, output:gsub("\n", "")))
-    assert.matches("^# [^\n]*h%?'rm %-rf'%?x[^\n]*\n# ask it first: [^\n]*\n", output)
+    assert.matches("^# '[^\n]*h%?'\\''rm %-rf'\\''%?x[^\n]*'\n# ask it first: [^\n]*\n", output)
     local words = process.shell("bash", "-c", [[
       rabbitmqctl() { [ "$2" != list_connections ] || printf "pid\tname\n<q>\tca'2 -> b\n<p>\ta'2 -> b\n"
         [ "$1" != close_connection ] || printf "<%s>" "$@"; }
       amqp-lock-admin() { printf "<%s>" "$@"; }
-      . "$1"; eval "$(sed -n 's/^# ask it first: //p' "$1")"]], "bash", file(output))
+      . "$1"; eval "$(sed -n 's/^# ask it first: //p; 1s/^#/: /p' "$1")"]], "bash", file(output))
     assert.equal("<close_connection><<p>><closed by an operator for it's;?(x)?x?: mutex><revoke><-m><it's;$(x)`x`>",
       words)
   end)
@@ -308,7 +308,7 @@ describe("amqp-lock-admin, without files,", function()
   it("asks rabbitmqctl for the URL's virtual host if no API answers, and tells that with -v", function()
     local output = ask(LISTS, 0, "amqp://u:secret@127.0.0.9/a%20b", "who", "-v", "db")
     assert.matches("^amqp%-lock%-admin: told by rabbitmqctl\nNAME [^\n]+\ndb +mutex +h [^\n]+ u +a2 %-> b\n\n"
-      .. "# db, mutex: held by h, since [^\n]+\n# ask it first: amqp%-lock%-admin revoke %-m 'db'\n"
+      .. "# 'db, mutex: held by h, since [^\n]+'\n# ask it first: amqp%-lock%-admin revoke %-m 'db'\n"
       .. "rabbitmqctl close_connection [^\n]+'\n$", output)
     assert.equal(2, select(2, process.contents(command.place() .. "/rabbitmqctl.log"):gsub("%-p a b ", "")))
     assert.equal("x: no client holds it, and none waits\n", ask(LISTS, 0, "amqp://127.0.0.9", "who", "x"))

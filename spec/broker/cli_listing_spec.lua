@@ -121,7 +121,7 @@ describe("amqp-lock-admin, by rabbitmqctl,", function()
     for since in output:gmatch '"since":(%d+)' do assert.is_true(math.abs(since - os.time()) < 7200) end
 
     local closing = asked(place, ("holders -w 60 --lock %s"):format(name))
-    local line_of = closing:match(("# %s, mutex, held or retained: held by it's hung, since [^\n]*\n[^\n]*\n"
+    local line_of = closing:match(("# '%s, mutex, held or retained: held by it'\\''s hung, since [^\n]*\n[^\n]*\n"
       .. "(rabbitmqctl [^\n]*\n)"):format((name:gsub("%p", "%%%0"))))
     shell(place, assert(line_of, closing))
     assert.is_true(next_one:finish(SECONDS))

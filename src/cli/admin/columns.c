@@ -292,11 +292,15 @@ static void print_revoke(const admin_item *item) {
 
 void admin_print_holders(const admin_listing *listing, const char *api, const char *user) {
   admin_line line;
+  char text[sizeof line.shown];
   for (const admin_item *item = NULL; (item = admin_listing_next(listing, item));) {
     if (item->state != ADMIN_HOLDS) continue;
     fill(&line, item);
-    printf("# %s, %s: held by %s, since %s, ticket %s\n", line.fields[1], line.fields[2], line.fields[3],
-           line.fields[4], line.fields[5]);
+    snprintf(text, sizeof text, "%s, %s: held by %s, since %s, ticket %s", line.fields[1], line.fields[2],
+             line.fields[3], line.fields[4], line.fields[5]);
+    fputs("# ", stdout);
+    print_quoted(text); /* a zsh to which it is typed has no comments */
+    putchar('\n');
     print_revoke(item);
     if (!item->row->connection)
       puts("# its connection is not told: the lists of consumers and channels do not have it");
