@@ -340,7 +340,8 @@ describe("amqp-lock-admin, without files,", function()
     end)
   end
 
-  it("does not ask this machine's rabbitmqctl about the broker of another one", function()
+  it("does not ask this machine's rabbitmqctl about another broker, nor with a vhost that a shell would run", function()
+    assert.matches("rabbitmqctl: not asked, as its shell", ask(LISTS, 69, "amqp://127.0.0.9/%24(id)", "ls"))
     assert.matches("http://%[2001:db8::1%]:15672/api: [^\n]*; rabbitmqctl: not asked, as 2001:db8::1 is another",
       ask(LISTS, 69, "amqp://[2001:db8::1]", "ls", "-w", "0.2"))
   end)

@@ -182,6 +182,9 @@ static bool try_ctl(const admin_options *options, admin_rows *rows, admin_trial 
   if (!has_node_here(&options->broker)) {
     snprintf(message, sizeof message, "rabbitmqctl: not asked, as %.200s is another machine",
              options->broker.nodes[0].host);
+  } else if (strpbrk(options->broker.nodes[0].vhost, "$`\\\"")) { /* Debian's has a shell read it again */
+    snprintf(message, sizeof message,
+             "rabbitmqctl: not asked, as its shell might run the name of the virtual host");
   } else if (read_ctl(options, rows, why)) {
     cli_progress("told by rabbitmqctl");
     return true;
