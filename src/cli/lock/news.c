@@ -125,9 +125,11 @@ static void tell_held(const cli_news *news, const char *event, const cli_news_lo
   cli_status_end(&line, news->options->status_fd);
 }
 
+/* Another user may have put a link or a FIFO there: it is not followed, and no reader is waited for. */
 static void make_file(const cli_news *news) {
   const char *path = news->options->held_file;
-  int fd = path ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644) : -1;
+  int how = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  int fd = path ? open(path, how, 0644) : -1;
   if (path && (fd < 0 || dprintf(fd, "%s\n", news->locks[0].ticket) < 0))
     cli_warn("--held-file %s: %s", path, strerror(errno));
   if (fd >= 0) close(fd);
