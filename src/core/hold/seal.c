@@ -120,7 +120,6 @@ typedef struct sealing {
   int64_t waits_until; /* the seal of an earlier lock counts until then */
   bool waits;
   bool was_sealed; /* one was there */
-  int asked_again;
   al_backoff pause;
   al_probes probes;
   char queue[AL_NAME_SIZE];
@@ -185,16 +184,8 @@ static void pausing(al_op *op) {
   al_op_next(op, looking);
 }
 
-/* The seal of a lock that was released may stand for a moment longer: a caller that does not wait asks again, for 155 ms at
- * most. */
-#define ASK_AGAIN_MOST 5
-
 static void wait_or_fail(sealing *self) {
   char words[AL_MESSAGE_SIZE];
-  if (!self->waits && self->asked_again++ < ASK_AGAIN_MOST) {
-    look_again(self, self->waits_until);
-    return;
-  }
   self->was_sealed = true;
   if (self->waits) {
     al_op_waits(&self->op);
