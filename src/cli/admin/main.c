@@ -27,6 +27,7 @@ static int show(admin_options *options) {
   bool prints_commands = options->verb->id == ADMIN_HOLDERS;
   bool is_json = !prints_commands && (options->json_output || (options->json && !*options->files));
   admin_source_read(options, &rows);
+  admin_source_hide_password(options);
   if (rows.unread > 0) cli_warn(ADMIN_UNREAD, rows.unread);
   admin_listing listing = admin_listing_make(&rows, options->name ? options->name : options->only);
   bool is_who = options->verb->id == ADMIN_WHO;

@@ -60,8 +60,9 @@ typedef struct admin_options {
   bool json_output;
   int64_t wait, timeout; /* nanoseconds; timeout -1: the library's default */
   const char *only;
-  char *api; /* of --api, which may have a password; otherwise the one that was found, without it */
-  const char *api_user; /* of the one that was found */
+  char *
+      api; /* of --api, with the user and password that it may have until admin_source_hide_password(); or as found */
+  const char *api_user; /* NULL: ~/.netrc tells it */
   bool once, has_help, has_version;
   int64_t interval; /* nanoseconds */
   cli_broker broker;

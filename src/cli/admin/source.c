@@ -74,6 +74,16 @@ char *admin_source_address(const admin_options *options, size_t node) {
   return address;
 }
 
+void admin_source_hide_password(admin_options *options) {
+  char *begin = options->api ? strstr(options->api, "://") : NULL;
+  if (!begin) return;
+  begin += strlen("://");
+  char *at = memrchr(begin, '@', strcspn(begin, "/?#"));
+  if (!at) return;
+  if (!(options->api_user = strndup(begin, strcspn(begin, ":@")))) cli_fail_no_memory();
+  memmove(begin, at + 1, strlen(at + 1) + 1);
+}
+
 static al_code read_api(admin_options *options, const char *address, admin_rows *rows,
                         char message[AL_MESSAGE_SIZE]) {
   admin_api *api = admin_api_new(address, admin_source_timeout(options));

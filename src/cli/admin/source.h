@@ -16,6 +16,9 @@ void admin_source_read(admin_options *options, admin_rows *rows);
 /* The address of the API of a node of the broker, with user and password; the caller frees it. */
 char *admin_source_address(const admin_options *options, size_t node);
 
+/* Moves the user of --api to `api_user`, and drops the password. */
+void admin_source_hide_password(admin_options *options);
+
 /* How long one source may take to answer, in nanoseconds. */
 int64_t admin_source_timeout(const admin_options *options);
 
