@@ -322,7 +322,7 @@ describe("amqp-lock-admin, without files,", function()
     assert.equal("db: read, 1 held, 1 waiting\n", ask(door, 0, "amqp://127.0.0.9", "status", "-r", "db"))
   end)
 
-  local API = "^amqp%-lock%-admin: unreachable: http://127.0.0.9:15672/api: Failed to connect[^\n]*; rabbitmqctl: "
+  local API = "^amqp%-lock%-admin: unreachable: [^\n]+; rabbitmqctl: " -- without libcurl it is not asked
   for _, case in ipairs {
     { "rabbitmqctl fails", 'echo >&2; echo "Error: no node" >&2; exit 69',
       API .. "status 69: Error: no node; next: " },
@@ -342,7 +342,7 @@ describe("amqp-lock-admin, without files,", function()
 
   it("does not ask this machine's rabbitmqctl about another broker, nor with a vhost that a shell would run", function()
     assert.matches("rabbitmqctl: not asked, as its shell", ask(LISTS, 69, "amqp://127.0.0.9/%24(id)", "ls"))
-    assert.matches("http://%[2001:db8::1%]:15672/api: [^\n]*; rabbitmqctl: not asked, as 2001:db8::1 is another",
+    assert.matches("; rabbitmqctl: not asked, as 2001:db8::1 is another",
       ask(LISTS, 69, "amqp://[2001:db8::1]", "ls", "-w", "0.2"))
   end)
 end)

@@ -418,6 +418,6 @@ it("amqp-lock-admin says that it was built without libcurl, where top or who wou
   process.shell("sh", "-c", ("${CC:-cc} -D_GNU_SOURCE -Isrc -pthread -o '%s' src/cli/admin/http_none.c %s -ljansson "
     .. "$(pkg-config --libs librabbitmq libssl libcrypto)"):format(program, objects))
   assert.matches("built without libcurl", command.ends({ program = program }, 70, "top"))
-  assert.matches("built without libcurl %(CURL=0%); rabbitmqctl: ", command.ends({ program = program, env = {
-    AMQP_URL = "amqp://192.0.2.1" } }, 70, "who", "x"))
+  assert.matches("built without libcurl [^\n]+; rabbitmqctl: ", command.ends({ program = program, env = {
+    AMQP_URL = "amqp://192.0.2.1" } }, 69, "who", "x"))
 end)

@@ -12,6 +12,8 @@
 
 #define BODY_MOST ((size_t)1 << 30) /* bytes; a queue takes about 300 */
 
+const bool admin_http_exists = true;
+
 struct admin_http {
   CURL *curl;
   char *address;

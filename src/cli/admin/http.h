@@ -6,12 +6,17 @@
 #ifndef CLI_ADMIN_HTTP_H
 #define CLI_ADMIN_HTTP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "amqplocks.h"
 
 typedef struct admin_http admin_http;
+
+extern const bool admin_http_exists; /* false without libcurl */
+#define ADMIN_HTTP_NONE                                                                                      \
+  "not asked, as this program was built without libcurl (CURL=0): give what curl(1) prints to ls -"
 
 typedef struct admin_answer {
   long status; /* such as 200 */

@@ -6,6 +6,8 @@
 
 #include "cli/admin/http.h"
 
+const bool admin_http_exists = false;
+
 struct admin_http {
   char nothing;
 };
@@ -25,8 +27,8 @@ al_code admin_http_get(admin_http *http, const char *path, int64_t until, admin_
                        char why[AL_MESSAGE_SIZE]) {
   (void)http, (void)path, (void)until;
   *answer = (admin_answer){0};
-  snprintf(why, AL_MESSAGE_SIZE, "not asked, as this program was built without libcurl (CURL=0)");
-  return AL_PROTOCOL;
+  snprintf(why, AL_MESSAGE_SIZE, ADMIN_HTTP_NONE);
+  return AL_UNREACHABLE;
 }
 
 void admin_answer_drop(admin_answer *answer) { (void)answer; }

@@ -12,6 +12,7 @@
 #include "cli/admin/api.h"
 #include "cli/admin/columns.h"
 #include "cli/admin/deadlock.h"
+#include "cli/admin/http.h"
 #include "cli/admin/screen.h"
 #include "cli/admin/source.h"
 #include "cli/common/exits.h"
@@ -143,6 +144,10 @@ static int watch(admin_top *top) {
 }
 
 int admin_top_run(admin_options *options) {
+  if (!admin_http_exists) {
+    cli_error("the management API: %s", ADMIN_HTTP_NONE);
+    return CLI_EXIT_SOFTWARE;
+  }
   if (!options->api) {
     cli_broker_settle(&options->broker, "amqp-lock-admin");
     options->api = admin_source_address(options, 0);
