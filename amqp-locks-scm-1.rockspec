@@ -10,9 +10,11 @@ source = {
 description = {
   summary = "Distributed semaphores, mutexes and readers-writer locks held in RabbitMQ",
   license = "MIT",
+  labels = { "lock", "mutex", "semaphore", "rabbitmq", "amqp", "openresty" },
 }
+supported_platforms = { "linux" }
 dependencies = {
-  "lua >= 5.1",
+  "lua >= 5.1, ~= 5.2",
 }
 external_dependencies = {
   RABBITMQ = { header = "amqp.h", library = "rabbitmq" },

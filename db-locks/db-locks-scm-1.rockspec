@@ -10,9 +10,10 @@ source = {
 description = {
   summary = "Mutexes and readers-writer locks in Redis, SQL databases and Cassandra, which a crash does not free",
   license = "MIT",
+  labels = { "lock", "mutex", "redis", "sql", "cassandra" },
 }
 dependencies = {
-  "lua >= 5.1",
+  "lua >= 5.1, ~= 5.2",
 }
 build = {
   type = "builtin",
