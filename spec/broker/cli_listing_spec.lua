@@ -33,7 +33,7 @@ local function asked(place, arguments)
   until_true(function()
     fine, output = pcall(shell, place, ADMIN .. " " .. arguments)
     return fine, output
-  end, 900) -- as in readme_spec
+  end, 1800)
   return output
 end
 
@@ -106,7 +106,7 @@ describe("amqp-lock-admin, by rabbitmqctl,", function()
     until_true(function()
       output = ""
       for _, one in ipairs { name, cluster } do
-        output = output .. asked(place, ("who --json -w 60 %s"):format(one))
+        output = output .. asked(place, ("who --json -w 300 %s"):format(one))
       end
       for _, text in ipairs(expected) do
         if not output:find(text, 1, true) then return nil, text .. " is not in\n" .. output end
@@ -120,7 +120,7 @@ describe("amqp-lock-admin, by rabbitmqctl,", function()
     end
     for since in output:gmatch '"since":(%d+)' do assert.is_true(math.abs(since - os.time()) < 7200) end
 
-    local closing = asked(place, ("holders -w 60 --lock %s"):format(name))
+    local closing = asked(place, ("holders -w 300 --lock %s"):format(name))
     local line_of = closing:match(("# '%s, mutex, held or retained: held by it'\\''s hung, since [^\n]*\n[^\n]*\n"
       .. "(rabbitmqctl [^\n]*\n)"):format((name:gsub("%p", "%%%0"))))
     shell(place, assert(line_of, closing))
