@@ -27,7 +27,6 @@ local schema = {
   at_most = checks.timeout,
 }
 
-
 ---@class amqplocks.AcquireOptions
 ---@field timeout? number seconds; none: until it is acquired or the broker is lost; 0: try once, do not wait
 ---@field fair? boolean do not overtake clients that already wait (false)

@@ -29,12 +29,7 @@ end
 
 -- What amqp-lock-admin prints. rabbitmqctl may wait for ever on a busy machine.
 local function asked(place, arguments)
-  local fine, output
-  until_true(function()
-    fine, output = pcall(shell, place, ADMIN .. " " .. arguments)
-    return fine, output
-  end, 1800)
-  return output
+  return (select(2, until_true(function() return pcall(shell, place, ADMIN .. " " .. arguments) end, 1800)))
 end
 
 -- The process waits for a lock of this kind.

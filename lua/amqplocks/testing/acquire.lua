@@ -101,7 +101,7 @@ local function claim_settled(resource, op)
     local state, code, words = resource:claim(op)
     if not state or not op.settles or not settled_at then return state, code, words end
     op.settling, op.settled_at = state, math.min(settled_at, now + op.settles)
-    op.broker.timeline:plan(op.settled_at - now, function() end)
+    op.broker.timeline:plan(op.settled_at - now, function() end) -- the time stops there, and the operation looks
   end
   if now < op.settled_at then return nil, "busy", "its last lock did not end by a release, so it settles" end
   local state = op.settling

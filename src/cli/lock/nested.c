@@ -33,8 +33,7 @@ void cli_nested_check(const cli_options *options) {
     const cli_wish *wish = &options->wishes[i];
     if (strcmp(wish->name, name) != 0 || !excludes(al_kind_named(kind), wish->kind)) continue;
     cli_error("deadlock: this runs in the command of an amqp-lock (process %d) that holds \"%s\"; if that "
-              "lock is another "
-              "broker's, unset AMQP_LOCK_NAME",
+              "lock is another broker's, unset AMQP_LOCK_NAME",
               (int)outer, name);
     exit(CLI_EXIT_USAGE);
   }

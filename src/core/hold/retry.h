@@ -10,6 +10,9 @@
  * quorum queue that another client is just declaring or deleting. Nothing was acquired then, and a few more attempts
  * follow.
  *
+ * An acquire of a mutex that settles is such an operation, too, whether it is patient or not: another operation, that of
+ * seal.h, follows the attempt that has the mutex.
+ *
  *   attempting ─┬─ the attempt has a lock ──> done; or, if it has to settle: handing_on ──> settling ──> done
  *     ^         ├─ it failed for good ──> done: its code and message
  *     │         └─ it failed for now ──> pausing ─┬─ the timeout has passed ──> done: AL_TIMEOUT

@@ -76,8 +76,6 @@ static void seal_release(al_claim *claim) {
   al_claim_enter(claim, AL_CLAIM_RELEASING);
 }
 
-static void seal_gone(al_claim *claim) { (void)claim; }
-
 static void seal_free(al_claim *claim) { free(claim); }
 
 static const al_move moves[] = {
@@ -89,8 +87,7 @@ static const al_move moves[] = {
     AL_MOVES_END};
 
 static al_claim *seal_begin(al_op *op, al_link *link, const char *queue, int64_t settle) {
-  static const al_claim_kind kind = {
-      .moves = moves, .release = seal_release, .gone = seal_gone, .free = seal_free};
+  static const al_claim_kind kind = {.moves = moves, .release = seal_release, .free = seal_free};
   seal *self = calloc(1, sizeof *self);
   if (!self) {
     al_op_fail(op, AL_NO_MEMORY, "sealing \"%s\"", queue);

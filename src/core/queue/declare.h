@@ -23,7 +23,8 @@
  *
  * A bell is a queue of messages that each wake one waiter. Mutexes and readers-writer locks have a bell that waiters
  * make. The door is the queue that a writer holds. A bolt is a queue beside a held queue, which keeps its holder
- * alone on brokers before 4.3 (bolt.h). A seal tells how the last lock ended (seal.h). name.h has the names of all these queues.
+ * alone on brokers before 4.3 (bolt.h). A seal tells how the last lock ended (seal.h). name.h has the names of all
+ * these queues.
  *
  * If a queue exists with another shape, the broker refuses the declare with 406. docs/protocol.md lists the arguments
  * for other clients. A change here must be made there, too, and must be tried together with the version before. */

@@ -59,7 +59,7 @@ void al_claim_enter(al_claim *claim, al_claim_state state) {
   if (state == AL_CLAIM_GONE || state == AL_CLAIM_UNDOING) claim->session->needs_cleanup = true;
   if (claim->seal && state != AL_CLAIM_HELD) unseal(claim);
   if (state != AL_CLAIM_GONE) return;
-  claim->kind->gone(claim);
+  if (claim->kind->gone) claim->kind->gone(claim);
   settle(claim);
 }
 

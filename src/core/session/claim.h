@@ -40,7 +40,7 @@ typedef struct al_claim_kind {
   int64_t (*sweep)(al_claim *);
   void (*down)(
       al_claim *); /* the link went down; for a claim that has no channel to be notified by; or NULL */
-  void (*gone)(al_claim *); /* the claim has become GONE */
+  void (*gone)(al_claim *); /* the claim has become GONE; or NULL */
   void (*free)(al_claim *);
 } al_claim_kind;
 
