@@ -66,9 +66,9 @@ extern "C" {
 #pragma GCC visibility push(default)
 #endif
 
-#define AL_VERSION "0.2.0" /* of this header */
+#define AL_VERSION "0.3.0" /* of this header */
 
-/* Returns the version of the library that the program runs with, such as "0.2.0". */
+/* Returns the version of the library that the program runs with, such as "0.3.0". */
 const char *al_version(void);
 
 #define AL_SECOND INT64_C(1000000000)

@@ -28,5 +28,5 @@ check-musl: prepare ## the static commands for musl: their libraries from source
 	+@$(MAKE) --no-print-directory image
 	+@$(MAKE) --no-print-directory test STATIC=1 LIBC=musl SPEC="$(MUSL_SPECS)"
 
-release: ## tarball, rockspec and tag of the last commit: VERSION=0.2.0 RELEASE_URL=https://... [TARBALL_URL=]
+release: ## tarball, rockspec and tag of the last commit: VERSION=0.3.0 RELEASE_URL=https://... [TARBALL_URL=]
 	@tools/release/release "$(if $(filter command%,$(origin VERSION)),$(VERSION))" "$(RELEASE_URL)" "$(TARBALL_URL)"

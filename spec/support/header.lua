@@ -17,7 +17,7 @@ function header.functions()
   return names
 end
 
---- Its version, such as "0.2.0".
+--- Its version, such as "0.3.0".
 function header.version() return read():match '#define AL_VERSION "(%d+%.%d+%.%d+)"' end
 
 return header
