@@ -238,7 +238,7 @@ describe("administering", function ()
       before_each(function ()
         theirs = connect(vhost_url):admin(name)
         name, raw = scene.use(name, { virtual_host = vhost })
-        failed("not_found", theirs:destroy()) -- who administers leaves a bolt, where there are any
+        failed("not_found", theirs:destroy()) -- an administrator leaves a bolt, where there are any
       end)
 
       local function leave_room_for(count)

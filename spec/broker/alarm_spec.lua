@@ -46,7 +46,7 @@ describe("an alarm", function()
         assert.is_true(second:release())
       end
       stage.fails("not_found", fresh:semaphore(stage.name()):acquire{ timeout = 60 })
-      -- The broker says "blocked" once. Who publishes later is not told, but is told so here.
+      -- The broker says "blocked" once. A publisher that comes later is not told, but is told so here.
       local told = stage.connect(nil, { timeout = 5 })
       stage.block(told)
       local blocked = told:semaphore(name, { probe = "publish" })

@@ -18,7 +18,7 @@ stage.tidy()
 local ROUNDS, SECONDS = os.getenv "AMQPLOCKS_SOAK" and 60 or 30, 0.01
 local HELD = { ["x-queue-type"] = "classic", ["x-max-length"] = 0, ["x-overflow"] = "drop-head" }
 
--- What a lock of each kind is called, its object, and the queue that whoever holds it has.
+-- What a lock of each kind is called, its object, and the queue of its holder.
 local KINDS = {
   slot = { name = function() return stage.semaphore(1) end, queue = function(name) return stage.holder(name, 1) end,
     new = function(conn, name) return conn:semaphore(name) end },

@@ -147,7 +147,7 @@ describe("the keeper", function()
     local one = holder(stage.semaphore(1), 1)
     local keepers, own = one:run("return witness.blocked(keeper), witness.blocked()")
     assert.matches("^fffffff[8-f][7f]ffbfeff$", keepers)
-    local inherited = witness.start():run("return witness.blocked()") -- from whoever runs the specs
+    local inherited = witness.start():run("return witness.blocked()") -- from the process that runs the specs
     assert.equal(inherited, own)
   end)
 end)

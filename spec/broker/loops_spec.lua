@@ -156,7 +156,7 @@ local function specs(loop)
     loop.until_true(function() return works end)
     stage.fails("busy", rival:try_acquire())
     close()
-    inside:signal() -- who waited there is the program's
+    inside:signal() -- the coroutine that waited there is the program's
     assert.is_true(take():release())
     assert.is_true(assert(own:acquire{ timeout = 60 }):release())
     conn:close()

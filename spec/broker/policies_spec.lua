@@ -33,7 +33,7 @@ describe("a policy with", function()
       assert.equal(1, conn:admin("theirs"):slots())
     end)
 
-  operated_it("expires takes the slots away: who holds one keeps it and is told, others find no semaphore", function()
+  operated_it("expires takes the slots away: a holder keeps its own and is told, others find no semaphore", function()
     local url, on = vhost()
     local conn = stage.connect(url)
     assert.equal(1, conn:admin("brief"):create(1))
@@ -45,7 +45,7 @@ describe("a policy with", function()
     stage.fails("not_found", stage.connect(url):semaphore("brief"):acquire{ timeout = 60 })
   end)
 
-  operated_it("message-ttl takes the doorbell's tokens: who waits finds by looking", function()
+  operated_it("message-ttl takes the doorbell's tokens: a waiter finds by looking", function()
     local url, on = vhost()
     local conn, other = stage.connect(url), stage.client(url)
     policy(on, "[-]bell$", '{"message-ttl":0}') -- which is for what is published from now on

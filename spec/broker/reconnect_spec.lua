@@ -110,7 +110,7 @@ describe("while a node is being stopped", function()
     local theirs = assert(stage.connect(node.url):mutex(name .. ".theirs"):try_acquire())
     assert(conn:mutex(name):try_acquire()):release()
     local lock = assert(conn:mutex(name):try_acquire())
-    -- Each refusal closes a channel, and who consumed there does so no more.
+    -- Each refusal closes a channel, and its consumers are gone.
     for _ = 1, 5 do stage.fails("busy", conn:mutex(name .. ".theirs"):try_acquire()) end
     for _ = 1, 50 do assert.is_true(witness:locked(gate.queue("mutex", name))) end
     assert.is_true(lock:verify())

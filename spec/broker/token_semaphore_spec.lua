@@ -346,7 +346,7 @@ end)
 describe("when the broker ends", function()
   -- A killed one with classic queues: RabbitMQ 3.10 may leave a quorum queue without a leader then.
   for how, objects in pairs{ stop = { scene.classic, scene.quorum, scene.fast }, kill = { scene.classic } } do
-    operated_it("holders have lost what they had, it is there again later, who waited is told: " .. how, function()
+    operated_it("holders have lost what they had, it is there again later, waiters are told: " .. how, function()
       local held, told, all = {}, {}, {}
       local conn = stage.connect(nil, { on_lost = function(lock) table.insert(told, lock) end })
       for i, object in ipairs(objects) do
@@ -360,7 +360,7 @@ describe("when the broker ends", function()
       until_true(function() return line.waits(waiter) end, SECONDS)
       broker.suite[how](broker.suite)
       local served, message, code = waiter:finish()
-      -- The broker may close the holder's connection first, and serve who waits before it closes theirs, who may hear
+      -- The broker may close the holder's connection first, and serve a waiter before it closes its own, which may hear
       -- of both at once.
       if not served then fails(code == "lost" and code or "unreachable", served, message, code) end
       for _, lock in ipairs(held) do

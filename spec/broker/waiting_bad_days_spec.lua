@@ -69,7 +69,7 @@ describe("when somebody is killed", function()
 end)
 
 describe("when the bell", function()
-  it("is deleted, who waits looks at once, then by itself, who holds is unharmed, and a repair helps", function()
+  it("is deleted, a waiter looks at once, then by itself, the holder is unharmed, and a repair helps", function()
     local name = line.semaphore(2, 9)
     local held, far, near = hold(name), line.process(name), line.process(name)
     local occupant = stage.occupy(name, 2)

@@ -155,7 +155,7 @@ it("waiting that SIGINT ends leaves nothing behind in a process that lives on: a
     line.settled(name, 1)
   end)
 
-describe("whoever waits is told so", function()
+describe("a waiter is told that it waits", function()
   it("at once and then at most every second, and how things stand", function()
     local name, told = line.semaphore(1), 0
     local held = hold(name)

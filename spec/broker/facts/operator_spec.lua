@@ -22,7 +22,7 @@ local function others_work()
   end
 end
 
-operated_it("a memory alarm stops the broker from reading whoever publishes, until it is over; others work on; a dead "
+operated_it("a memory alarm stops the broker from reading publishers, until it is over; others work on; a dead "
   .. "publisher's exclusive queue is kept for so long, a dead holder's is not", function ()
   local publisher, dying, holder, asking = scene.connect(), scene.connect(), scene.connect(), scene.connect()
   local channel = publisher:channel()

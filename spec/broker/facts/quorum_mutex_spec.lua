@@ -46,7 +46,7 @@ local function is_in_vain(self) return asleep(nack(self)) and join(self.queue) a
 
 describe("the queue of a quorum mutex", function ()
   -- A broker says nothing of arguments that it does not know: so its version must be asked for.
-  it("is refused to whoever declares it otherwise, once its arguments are known", function ()
+  it("is refused to a client that declares it otherwise, once its arguments are known", function ()
     local queue, asking = scene.queue(declaration()), scene.connect()
     local unknown = since(4, 3) and "none" or "timeout"
     assert.is_table(asking:declare(queue, declaration()))

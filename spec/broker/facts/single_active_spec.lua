@@ -127,7 +127,7 @@ describe("a lock held for longer than the broker's consumer timeout", function (
     broker.suite:limit_consumers(1000)
   end
 
-  operated_it("is the next one's, up to 4.2: the holder's channel is closed with 406, who waits is not", function ()
+  operated_it("is the next one's, up to 4.2: the holder's channel is closed with 406, a waiter's is not", function ()
     if scene.connect():since(4, 3) then pending "of brokers before 4.3" end
     impatient()
     local queue = single.queue()

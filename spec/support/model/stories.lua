@@ -160,7 +160,7 @@ add(with(MANY, { loses_tokens = true }), {
   "callers all", "lost", "cut",
   { "death", rounds = 6, count = 20, hold = 0.2, troubles = { "death", "dies claiming" } },
   { "resize", count = 12, hold = 0.2, rounds = 6 },
-  "stall", -- who takes a late bell for absent rings for none of its slots
+  "stall", -- a client that takes a late bell for absent rings for none of its slots
   { "all", deaf = 0.1 },
 })
 

@@ -76,7 +76,7 @@ function Watch:waits(process, op, wish, fair, count)
     since = self.world.now, passed = {} })
 end
 
---- Whoever waits for several is inside the gate, and waits for the first of them from now on.
+--- A waiter for several is inside the gate, and waits for the first of them from now on.
 function Watch:enters(wait)
   wait.since, wait.passed, wait.is_inside = self.world.now, {}, true
 end
@@ -225,7 +225,7 @@ local function may_pass(self, wait, count)
 end
 
 -- Where everybody is in line, a process that waits is passed by each other process at most once before its turn. It may
--- be told a little later than the other one. Whoever wants several has a turn for each inside the gate.
+-- be told a little later than the other one. A client that wants several has a turn for each inside the gate.
 local function look_at_turns(self, process, count)
   for _, wait in ipairs(self.waiting) do
     if wait.process ~= process and may_pass(self, wait, count) then
@@ -238,7 +238,7 @@ local function look_at_turns(self, process, count)
   end
 end
 
--- A token must be for a seat that is free by then. Who holds several has a token for each.
+-- A token must be for a seat that is free by then. A holder of several has a token for each.
 local function look_at_token(self, queue, connection)
   local held, tokens = self.kind:held_by(connection), 0
   for _, channel in ipairs(held and self.kind.many and connection.channels or {}) do
@@ -261,7 +261,7 @@ function Watch:minds_line(bell)
       if wait.process:connection() == consumer.channel.connection then
         places = places + 1
         local process = wait.process
-        local place = not wait.count and process.place -- whoever wants several comes anew for each
+        local place = not wait.count and process.place -- one that wants several comes anew for each
         process.before = place and process.before or asked[consumer.channel] or places - 1
         process.is_anew = place ~= nil and place ~= false
         process.place, process.caller, process.lined_up_at = place or places, consumer, self.world.now

@@ -40,7 +40,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def turn(self, words, page):
-        """Who the user is does not count. A table goes on to the next turn at its last page, or at its failure."""
+        """The user is not looked at. A table goes on to the next turn at its last page, or at its failure."""
         at = turns.setdefault(self.path.split("/")[1], [0])
         word = words[min(at[0], len(words) - 1)]
         if page.startswith("channels") or word != "fine":

@@ -2,7 +2,7 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- The doorbell, the queue whose messages (tokens) wake waiters: what stories of spec/sim do not tell of it. There each
--- token has its place, and whoever has none rings (publishes one).
+-- token has its place, and a client without one rings (publishes one).
 
 local Peer = require "spec.support.peer"
 local scene = require "spec.unit.locks.rwlock_scene"

@@ -11,7 +11,7 @@ local FIRST = 2147483647 -- the priority of who comes before all that wait
 
 local MUTEX, BELL = "db-mutex", "db-mutexbell"
 
-describe("whoever has a mutex", function ()
+describe("the holder of a mutex", function ()
   local peer, mutex, lock, claim
 
   local function is_told() scene.tell(peer, claim, "amqplocks.waiting") end

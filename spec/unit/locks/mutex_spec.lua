@@ -67,7 +67,7 @@ describe("a mutex", function ()
       return claim, release
     end
 
-    it("is asked for when it is gone, not before, by whoever wants it, waiting or not", function ()
+    it("is asked for when it is gone, not before, by a client that wants it, waiting or not", function ()
       for _, timeout in ipairs{ 0, 60 } do
         open()
         local claim, release = leaving()

@@ -28,7 +28,8 @@ for _, kind in ipairs(kinds) do
     local function sees(state) scene.looks(peer, kind.gate, state, true) end
     local function makes_bell() return scene.makes_bell(peer, kind.bell) end
 
-    -- It is free, and had for good. Who has come to a bell leaves it, or (with a token, for a reader) gives that back.
+    -- It is free, and had for good. A client that has come to a bell leaves it, or (with a token, for a reader) gives
+    -- that back.
     local function has_it(op, bell, token)
       scene.replies(peer, kind.is_shared and scene.reader(peer) or scene.claim(peer, kind.gate))
       if token and kind.is_shared then scene.returns(peer, bell, token) end

@@ -28,7 +28,7 @@ describe("a writer", function ()
     return op, door, scene.counts(peer, door)
   end
 
-  -- Gone, and who waits is rung for.
+  -- Gone, and a waiter is rung for.
   local function goes(door, channel) scene.goes(peer, door, BELL, channel) end
 
   it("looks, shuts the door, and counts behind a write of its own: four round trips, and it says what it is",

@@ -121,7 +121,7 @@ describe("a claim", function ()
     end
 
     -- RabbitMQ says delete-ok before the queue has ended. Until then its channel would cancel what consumes there by
-    -- the same name; and whoever stops consuming may let it end, and take its namesake along.
+    -- the same name; and a client that stops consuming may let it end, and take its namesake along.
     it("is told of its consumer's end once, and of no other's", function ()
       local op, claim = releasing()
       peer.holder:deleted(claim.channel, true)

@@ -441,7 +441,7 @@ describe("an administrator of permits in trouble", function ()
     peer.holder:expect("basic.nack", { channel = one.channel, delivery_tag = 0, multiple = true, requeue = true })
   end)
 
-  -- The prober does not end with the mutex; so whoever was stopped could publish what another has by now.
+  -- The prober does not end with the mutex; so a stopped administrator could publish what another has by now.
   it("publishes nothing more while it is not certain of the mutex: asks for that, and goes on when it is", function ()
     local peer = scene.open()
     local op, mutex = scene.begin(peer, "add", 600, { timeout = 600 }, { permits = 1, marks = 1 })

@@ -6,8 +6,8 @@
  *
  *   entering the gate ──> taking, `count` times ──> leaving the gate ──> verifying those that are not certain ──> done
  *
- * The gate is a mutex that only gathers take. So two gathers never wait for what the other one has taken. Whoever
- * acquires one goes on meanwhile. While a gather waits for the next one, it holds those before.
+ * The gate is a mutex that only gathers take. So two gathers never wait for what the other one has taken. Clients
+ * that acquire one go on meanwhile. While a gather waits for the next one, it holds those before.
  *
  * If there are fewer than `count`, also after a shrink, the gather fails with AL_LIMIT. If it loses the gate or a lock
  * that it has, it fails with AL_LOST. However it fails, all is given back. If the connection ends, or the process, the

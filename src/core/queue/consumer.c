@@ -38,7 +38,7 @@ void al_consumer_init(al_consumer *consumer, const al_consumer_kind *kind, al_se
 
 /* ---- what is sent ----------------------------------------------------------------------------------------------- */
 
-/* Who consumes, and whether it waits: for people who inspect the broker. */
+/* The client that consumes, and whether it waits: for people who inspect the broker. */
 static int signature(const al_consumer *consumer, amqp_table_entry_t *entries) {
   int count = 0;
   entries[count++] = al_field_text("x-amqplocks-holder", consumer->session->settings.name);

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Stories about the permits of a token semaphore: messages that are with whoever holds one. The queue is its own bell:
--- who waits is in line there.
+--- Stories about the permits of a token semaphore: messages that are with their holders. The queue is its own bell:
+-- waiters are in line there.
 local Gate = require "spec.support.model.gate"
 local History = require "spec.support.model.history"
 local Kind = require "spec.support.model.kind"
@@ -94,7 +94,7 @@ function Tokens:stays(queue) return queue == COUNT or Kind.stays(self, queue) en
 
 function Tokens:flaw()
   local permits, marks = self.broker:count(QUEUE), self.broker:count(COUNT)
-  -- Who died in the middle of a resize may have done it or not.
+  -- An administrator that died in the middle of a resize may have done it or not.
   if permits ~= marks or permits ~= self.crowd.slots and not self.crowd.options.mends then
     return ("%d permits are left, and %d marks, of %d"):format(permits, marks, self.crowd.slots)
   end
@@ -146,7 +146,7 @@ function Tokens:count_of(connection)
   return count
 end
 
--- Whoever holds a permit has a message that was given out to that lock, and so to nobody else.
+-- The holder of a permit has a message that was given out to that lock, and so to nobody else.
 function Tokens:clash(beliefs)
   local queue, tickets = self.broker.queues[QUEUE], {}
   local function note(consumer) tickets[consumer.tag] = true end
