@@ -360,8 +360,8 @@ describe("when the broker ends", function()
       until_true(function() return line.waits(waiter) end, SECONDS)
       broker.suite[how](broker.suite)
       local served, message, code = waiter:finish()
-      -- The broker may close the holder's connection first, and serve a waiter before it closes its own, which may hear
-      -- of both at once.
+      -- The broker may close the holder's connection first. It may then serve a waiter before it closes the waiter's
+      -- connection, and that may hear of both at once.
       if not served then fails(code == "lost" and code or "unreachable", served, message, code) end
       for _, lock in ipairs(held) do
         until_true(function() return not lock:held() end)
