@@ -40,7 +40,20 @@ function metatable.__tostring(self) return ("dblocks.locks (%s)"):format(self.na
 
 -- Mutexes and readers–writer locks ------------------------------------------------------------------------------------
 
-local Mutex, RWLock = {}, {}
+---@class dblocks.Mutex
+---@field try_acquire fun(self, opts?: { ticket?: string }): dblocks.Lock|nil, string?, dblocks.Code? one attempt
+---@field acquire fun(self, opts?: dblocks.AcquireOptions): dblocks.Lock|nil, string?, dblocks.Code? waits
+---@field with fun(self, ...): true|nil, ...any [opts,] fn, …: acquires, calls fn(lock, …), releases
+local Mutex = {}
+
+---@class dblocks.RWLock
+---@field try_read fun(self, opts?: { ticket?: string }): dblocks.Lock|nil, string?, dblocks.Code? as of a mutex
+---@field read fun(self, opts?: dblocks.AcquireOptions): dblocks.Lock|nil, string?, dblocks.Code?
+---@field with_read fun(self, ...): true|nil, ...any
+---@field try_write fun(self, opts?: { ticket?: string }): dblocks.Lock|nil, string?, dblocks.Code?
+---@field write fun(self, opts?: dblocks.AcquireOptions): dblocks.Lock|nil, string?, dblocks.Code?
+---@field with_write fun(self, ...): true|nil, ...any
+local RWLock = {}
 local mutexes = { __index = Mutex, __name = "dblocks.mutex" }
 local rwlocks = { __index = RWLock, __name = "dblocks.rwlock" }
 
@@ -53,12 +66,16 @@ end
 --- A mutex. Does not ask the database. It is the write lock of the readers–writer lock of that resource.
 ---@param type string what kind of thing it is: 1 to 64 of A-Z a-z 0-9 _ . : @ + -
 ---@param id string|integer which one: likewise, or a whole number
+---@return dblocks.Mutex
 function Locks:mutex(type, id)
   options.method(self, metatable, "locks", "mutex")
   return setmetatable({ _locks = self, _resource = resource(type, id, "mutex") }, mutexes)
 end
 
 --- A readers–writer lock: several readers, or one writer. A writer that waits keeps new readers out.
+---@param type string
+---@param id string|integer
+---@return dblocks.RWLock
 function Locks:rwlock(type, id)
   options.method(self, metatable, "locks", "rwlock")
   return setmetatable({ _locks = self, _resource = resource(type, id, "rwlock") }, rwlocks)
@@ -227,6 +244,7 @@ end
 function Locks:setup() return acquiring.answer(self._store:setup()) end
 
 --- Closes the connections that the given function has made. Locks stay held. Calls after it return `closed`.
+---@return true
 function Locks:close()
   self._store:close()
   return true

@@ -44,6 +44,12 @@ local schema = {
 ---@field label? fun(name: string): string the label for the name of a lock (the name). Names that contain numbers of
 ---  jobs or customers should become one label
 
+---@class amqplocks.Metrics
+---@field listen fun(conn: amqplocks.Connection): fun() counts the events of a connection; the result ends this
+---@field observe fun(event: amqplocks.Event) counts an event
+---@field text fun(): string all metrics in Prometheus' text format; not for nginx
+---@field nginx fun(prometheus: table) counts by an object of nginx-lua-prometheus from now on
+
 local KIND_AND_NAME, LINK = { "kind", "name" }, { "link" }
 local STATS = { "contended", "retained" } -- of conn:stats(), which no event tells
 local LINKS = { "holder", "prober", "quorum" }
@@ -76,7 +82,7 @@ local metrics = {}
 
 --- Makes a set of metrics, in which several connections may be counted.
 ---@param opts? amqplocks.MetricsOptions
----@return table metrics with the functions listen(conn), observe(event), text() and nginx(prometheus)
+---@return amqplocks.Metrics
 function metrics.new(opts)
   opts = options.check(opts or {}, schema, "metrics.new")
   local buckets, label = opts.buckets or BUCKETS, opts.label
