@@ -3,6 +3,7 @@
 
 -- Links between the documents resolve, error codes have sections in docs/troubleshooting.md and citations of comments
 -- in docs/specification.md, and permissions that are in two documents are the same in both.
+local links = require "tools.docs.links"
 local process = require "spec.support.process"
 
 local read = process.contents
@@ -12,25 +13,13 @@ local function prose(text)
   return (("\n" .. text .. "\n"):gsub("\n *```.-\n *```+%f[\n]", "\n"):gsub("<!%-%-.-%-%->", ""))
 end
 
--- GitHub's anchor of a heading. Of the characters beyond ASCII those from U+2000 to U+206F count as punctuation.
-local function anchor_of(heading)
-  local text = heading:gsub("!?%[(.-)%]%b()", "%1"):gsub("\226[\128\129][\128-\191]", "")
-  return (text:lower():gsub("[%z\1-\127]", function(char) return char:match "[%w _-]" or "" end):gsub(" ", "-"))
-end
-
--- The anchors of a document. A second heading of the same words gets -1, a third -2.
 local function anchors(text)
-  local all, seen = {}, {}
-  for heading in prose(text):gmatch "\n#+%s+([^\n]-)%s*%f[\n]" do
-    local anchor = anchor_of(heading)
-    local count = seen[anchor] or 0
-    seen[anchor] = count + 1
-    all[count == 0 and anchor or anchor .. "-" .. count] = true
-  end
+  local all = {}
+  for heading in prose(text):gmatch "\n#+%s+([^\n]-)%s*%f[\n]" do all[links.anchor(heading)] = true end
   return all
 end
 
-local function links(text)
+local function targets(text)
   local all = {}
   local without_code = prose(text):gsub("(`+)(.-)%1", "")
   for target in without_code:gmatch "%]%(([^%s)]+)[^)]*%)" do all[#all + 1] = target end
@@ -38,24 +27,11 @@ local function links(text)
   return all
 end
 
--- "a/b/../c" is "a/c".
-local function resolve(folder, path)
-  local parts = {}
-  for part in (folder .. "/" .. path):gmatch "[^/]+" do
-    if part == ".." and #parts > 0 then
-      table.remove(parts)
-    elseif part ~= "." then
-      parts[#parts + 1] = part
-    end
-  end
-  return table.concat(parts, "/")
-end
-
 -- Why a link of a document leads nowhere; nil: it does not.
 local function trouble(document, text, link)
   if link:match "^%a[%w+.-]*:" then return nil end -- elsewhere
   local path, anchor = link:match "^([^#]*)#?(.*)$"
-  local target = path == "" and document or resolve(document:match "^(.*)/" or ".", path)
+  local target = path == "" and document or links.resolve(document, path)
   local there, problem = read(target)
   if path == "" then there, problem = text, nil end
   if problem then return ("%s: there is no %s"):format(document, target) end
@@ -72,7 +48,7 @@ describe("the documents", function()
     for document in documents:gmatch "%./([^\n]+)" do
       count = count + 1
       local text = read(document)
-      for _, link in ipairs(text and links(text) or {}) do table.insert(found, trouble(document, text, link)) end
+      for _, link in ipairs(text and targets(text) or {}) do table.insert(found, trouble(document, text, link)) end
     end
     assert.equal("", table.concat(found, "\n"))
     assert.is_true(count > 20)
