@@ -75,17 +75,18 @@ NEED_breakages := prove-breakages
 NEED_fuzz := check check-fuzz fuzz fuzz-show fuzz-keep
 NEED_check := check check-lua check-format check-man check-warnings check-fuzz format
 NEED_deb := deb
+NEED_docs := docs
 NEED_db-demo := demo-db
 NEED_db := test-db torture-db break-db figures-db
 ifneq ($(CASSANDRA),0)
   NEED_db-cassandra := $(if $(filter %dblocks %dblocks/ %cassandra_spec.lua,$(or $(SPEC),spec/dblocks)),test-db)
 endif
-INSTALLED_GROUPS := demo test bench cluster bench-cluster porcupine breakages fuzz check check-musl deb db-demo db db-cassandra
+INSTALLED_GROUPS := demo test bench cluster bench-cluster porcupine breakages fuzz check check-musl deb docs db-demo db db-cassandra
 
 BLANK := $() $()
 INSTALLING := $(foreach group,$(INSTALLED_GROUPS),$(NEED_$(group)))
 GOALS := $(or $(if $(filter deps,$(MAKECMDGOALS)),$(FOR)),$(filter-out deps,$(MAKECMDGOALS)),all)
-NEEDS := $(if $(filter-out $(NEED_lib) $(NEED_cli) $(NEED_musl),$(GOALS)),build,$(if $(filter-out $(NEED_musl),$(GOALS)),lib)) \
+NEEDS := $(if $(filter-out $(NEED_lib) $(NEED_cli) $(NEED_musl) $(NEED_docs),$(GOALS)),build,$(if $(filter-out $(NEED_musl) $(NEED_docs),$(GOALS)),lib)) \
 	$(foreach group,cli musl $(INSTALLED_GROUPS),$(if $(filter $(NEED_$(group)),$(GOALS)),$(group)))
 LOOKED := $(BUILD)/.looked-for-$(subst $(BLANK),-,$(filter lib build cli musl,$(NEEDS)))
 READY := $(if $(filter deps $(INSTALLING),$(MAKECMDGOALS)),prepare,$(LOOKED))

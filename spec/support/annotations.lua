@@ -5,7 +5,7 @@
 -- looks at their syntax and their types.
 --
 --     annotations.read(text)   a list of blocks, one for each comment with an annotation:
---       { { tag = "param", name =, optional =, type =, text = }, …,
+--       { { tag = "param", name =, optional =, type =, text = }, …, words = the comment before the tags,
 --         fn = { owner = "Mutex" or nil, name = "with", is_method =, parameters = { "…" } } or nil }
 --
 -- `text` is all of it behind the tag, with the lines that continue it. `type` ends at the first blank: of a function it
@@ -29,7 +29,7 @@ local function tag_of(tag, text)
 end
 
 function annotations.read(text)
-  local blocks, block = {}, {}
+  local blocks, block = {}, { words = "" }
   for line in (text .. "\n"):gmatch "(.-)\n" do
     local tag, rest = line:match "^%-%-%-@(%l+)%s*(.*)$"
     local more = line:match "^%-%-%-  (.*)$" or line:match "^%-%-%-(|.*)$"
@@ -37,10 +37,12 @@ function annotations.read(text)
       table.insert(block, tag_of(tag, rest))
     elseif more and #block > 0 then
       block[#block].text = block[#block].text .. " " .. more
-    elseif not line:find "^%-%-" then
+    elseif line:find "^%-%-" then
+      block.words = block.words .. " " .. (line:match "^%-+ (%S.*)$" or "") -- without code
+    else
       block.fn = function_of(line)
       if #block > 0 then table.insert(blocks, block) end
-      block = {}
+      block = { words = "" }
     end
   end
   return blocks
