@@ -7,7 +7,7 @@ local methods = require "amqplocks.methods"
 local release = require "amqplocks.waiting.release"
 
 ---@class amqplocks.Locks
----@field locks amqplocks.Lock[] in the order in which the caller named them
+---@field locks amqplocks.Lock[] the locks, in the order in which the caller named them
 ---@field slots integer[]|nil the slots, of a semaphore of which several were acquired at once
 local Locks = {}
 local metatable = { __index = Locks, __name = "amqplocks.locks" }
@@ -24,7 +24,7 @@ end
 function Locks:held()
   for _, one in ipairs(self.locks) do
     local held, message, code = one:held()
-    if not held then return held, message, code end
+    if not held then return false, message, code end
   end
   return true
 end

@@ -106,7 +106,7 @@ end
 
 --- Raises an error, as for any lock that does not write.
 ---@return nil
-function Entry:downgrade() return self._hold.lock:downgrade() end
+function Entry:downgrade() self._hold.lock:downgrade() end
 
 function Entry:_loss() return self._hold.lock:_loss() end
 

@@ -134,8 +134,7 @@ function World:lose(lock, why)
   if why ~= nil then options.argument(why, checks.string, "the reason", "lose") end
   why = why or "world:lose() wants it"
   local its = self._sessions[lock]
-  if its then return its:cut(why) end
-  state_of(lock, "lose"):lose(why)
+  if its then its:cut(why) else state_of(lock, "lose"):lose(why) end
 end
 
 --- The broker falls silent: held() returns false and "suspect" until lock:verify() has asked, or the lock is lost.

@@ -52,8 +52,8 @@ function loop.session(events, settings)
     local _, at = session:wake()
     local runs, has_failed = false, false
     for _, each in ipairs(streams) do
-      has_failed = each:mind(at) or has_failed
-      runs = runs or each._runs
+      if each:mind(at) then has_failed = true end
+      if each._runs then runs = true end
     end
     local is_left = (is_served or has_failed) and not runs
     is_served = runs

@@ -7,6 +7,7 @@ local links = {}
 local PAUSE = 1 -- seconds between two looks
 local ROLES = { "holder", "prober", "quorum" }
 
+---@return table<string, number>
 local function zeros() return { holder = 0, prober = 0, quorum = 0 } end
 
 local sessions = {} -- session -> how many connections of each role were counted

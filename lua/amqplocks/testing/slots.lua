@@ -53,7 +53,7 @@ end
 --- Returns the state of each slot, up to the last that exists or is held.
 function slots:status()
   local last = self.count
-  for slot in pairs(self.holders) do last = math.max(last, slot) end
+  for slot in pairs(self.holders) do if slot > last then last = slot end end
   local list = {}
   for slot = 1, last do list[slot] = { exists = slot <= self.count, held = self.holders[slot] ~= nil } end
   return list
