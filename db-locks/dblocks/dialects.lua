@@ -18,6 +18,8 @@
 --     options     of the table
 --     enter(ask)        before each step; returns something for leave(ask, it), or nil, message, code ("closed": the
 --                       connection was closed by its owner)
+--     share       ends a SELECT whose row nobody else may change until the transaction ends
+--     touch       the UPDATE that precedes such a SELECT, with %s for table and key; nil: none
 --     again       what precedes a statement that is repeated after an error; nil: nothing
 --     aborted(ask)  after an error: whether a transaction is open in which an error came before
 --     locked(message)   whether an error shows that others have locked the row for too long
@@ -51,6 +53,7 @@ dialects.postgres = {
   free = "now() = statement_timestamp()",
   dual = "",
   insert = "INSERT INTO %s (%s) SELECT %s WHERE %s ON CONFLICT (resource_type, resource_id) DO NOTHING",
+  share = " FOR SHARE",
   locked = any("due to lock timeout", "due to statement timeout"),
   passes = any("deadlock detected", "could not serialize", "conflict with recovery"),
   types = { "TEXT", "BIGINT", "TEXT", "TEXT" },
@@ -98,6 +101,7 @@ dialects.mariadb = {
   dual = " FROM DUAL",
   insert = "INSERT INTO %s (%s) SELECT %s FROM DUAL WHERE %s",
   runs = 2000,
+  share = " LOCK IN SHARE MODE",
   locked = any("Lock wait timeout exceeded", "max_statement_time exceeded"),
   passes = any("Deadlock found", "Record has changed since last read"),
   types = { "VARCHAR(64)", "BIGINT", "MEDIUMTEXT", "VARCHAR(96)" },
@@ -156,6 +160,8 @@ end
 -- SQLite --------------------------------------------------------------------------------------------------------------
 
 dialects.sqlite = {
+  share = "",
+  touch = "UPDATE %s SET ticket = ticket WHERE %s", -- with a WAL a transaction that only reads keeps nobody out
   now = "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER)",
   free = "1",
   dual = "",
@@ -224,6 +230,7 @@ dialects.oracle = {
   insert = "INSERT INTO %s (%s) SELECT %s FROM DUAL WHERE %s AND NOT EXISTS (SELECT 1 FROM %s WHERE %s)",
   -- No CHAR: its trailing spaces make a ticket another one. Not more than 4000 bytes of readers: about 50.
   late = true,
+  share = " FOR UPDATE",
   locked = any("ORA-00054", "ORA-30006", "ORA-02049", "Timeout trying to lock table"),
   passes = any("ORA-00060", "ORA-08177", "Deadlock detected", "Concurrent update"),
   types = { "VARCHAR2(64)", "NUMBER(16)", "VARCHAR2(4000)", "VARCHAR2(96)" },

@@ -40,18 +40,35 @@ local function failure(self, message)
   return nil, message:format(self._resource.words, self.ticket), message:match "^[^:]+"
 end
 
--- Whether the lock is held after a step.
-local function held(self, verb)
+-- Whether the lock is held, after ask(self, …).
+local function held(self, ask, ...)
   if self._is_released then return failure(self, NOT_HELD) end
-  local outcome, message, code = step(self, verb)
+  local outcome, message, code = ask(self, ...)
   if outcome == "held" then return true end
   if outcome then return failure(self, LOST) end
   return nil, message, code
 end
 
+local function guard(self, connection)
+  return self._locks._store:guard(connection, self._resource, self.ticket, self._since)
+end
+
+--- Guards a transaction of the caller's: after true this lock cannot end, be broken or be taken over before that
+-- transaction ends. Roll it back after every other answer. Only in SQL.
+---@param connection userdata|table of LuaSQL, to the database of the table, with an open transaction
+---@return true|nil, string? message, dblocks.Code? code "lost", "not_held", "contended" (others have changed the row
+---  since the transaction looked first, or have it locked), "refused" (no transaction is open, …), "unreachable"
+function Lock:guard(connection)
+  if not self._locks._store.guard then error("guard: only locks in SQL have transactions to guard", 0) end
+  if type(connection) ~= "userdata" and type(connection) ~= "table" then
+    error(("guard: a connection of LuaSQL must be given, not %s"):format(type(connection)), 0)
+  end
+  return held(self, guard, connection)
+end
+
 --- Asks the database whether the lock is still held.
 ---@return true|nil, string? message, dblocks.Code? code "lost", "not_held", "unreachable", "refused"
-function Lock:verify() return acquiring.answer(held(self, "verify")) end
+function Lock:verify() return acquiring.answer(held(self, step, "verify")) end
 
 -- An acquire that was in doubt, and may still be executed, does nothing while the lock is held: see late.lua.
 local function settle(self)
@@ -94,7 +111,7 @@ end
 function Lock:downgrade()
   if self.kind == "mutex" then error("downgrade: a mutex has no readers; only a write lock can be downgraded", 0) end
   if self.kind == "read" then return self:verify() end
-  local done, message, code = held(self, "downgrade")
+  local done, message, code = held(self, step, "downgrade")
   if done then self.kind = "read" end
   return done, message, code
 end

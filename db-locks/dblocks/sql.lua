@@ -9,7 +9,7 @@
 -- ticket,ms", pending_writer "ticket,ms" of the writer that waits, and revision is new after each change.
 --
 -- Each statement is a transaction of its own. In an open transaction of the caller nothing is changed: other clients
--- would wait for its end, or not see the row. Transactions are never begun or ended here.
+-- would wait for its end, or not see the row. Transactions are never begun or ended here. Only guard() asks within one.
 --
 -- The text of an error is not looked at. After an error the row is read. If the row is another one, then a race was
 -- lost. (REPEATABLE READ and SERIALIZABLE tell of races by errors, as a deadlock does.) If the row is the same, the
@@ -200,6 +200,46 @@ local function step(ask, time, self, ...)
 end
 
 function sql:step(...) return self:use(entered, self, step, self, ...) end
+
+-- A transaction of the caller's ---------------------------------------------------------------------------------------
+
+-- Whether no transaction is open; or nil, message, code.
+local function is_outside(self, ask)
+  local dialect = self._dialect
+  if not dialect.enter then return asked_free(self, ask) end
+  local state, message, code = dialect.enter(ask)
+  if state ~= nil then dialect.leave(ask, state) end
+  if state ~= nil or code == "in_transaction" then return state ~= nil end
+  return sql_connection.trouble(dialect, ask, message, code == "closed")
+end
+
+-- Nothing is repeated here: after an error PostgreSQL refuses whatever else the transaction asks.
+local function unguarded(dialect, ask, message, was_closed)
+  if was_closed then return failure("unreachable", message) end
+  if dialect.locked(message) or dialect.passes(message) then return failure("contended", message) end
+  local answers = ask("SELECT 1" .. dialect.dual) or dialect.aborted and dialect.aborted(ask)
+  return failure(answers and "refused" or "unreachable", message)
+end
+
+--- Locks the row of a lock in the transaction of `connection`. Whether there is one is asked afterwards: in Oracle this
+-- may have begun it. Returns "held" or "lost"; or nil, message, code.
+function sql:guard(connection, resource, mine, since)
+  check_driver(connection)
+  local dialect, ask, key = self._dialect, sql_connection.asker(connection), KEY:format(resource.type, resource.id)
+  local rows, message, was_closed
+  if dialect.touch then rows, message, was_closed = ask(dialect.touch:format(self._table, key)) end
+  if rows or not dialect.touch then
+    rows, message, was_closed = ask(("SELECT %s FROM %s WHERE %s%s"):format(ALL, self._table, key, dialect.share))
+  end
+  if not rows then return unguarded(dialect, ask, message, was_closed) end
+  local found = rows[1] or {}
+  local row = found[3] and sql_rows.parsed(found[3], found[4], found[5], found[6], found[7])
+  if not row or not swapping.is_held(row, mine, since) then return "lost" end
+  local outside, problem, code = is_outside(self, ask)
+  if outside then return failure("refused", "the connection has no open transaction: begin one before") end
+  if outside == nil then return nil, problem, code end
+  return "held"
+end
 
 -- The operator --------------------------------------------------------------------------------------------------------
 

@@ -50,6 +50,11 @@ local function seen(row, mine)
   }
 end
 
+--- Whether a full row has that lock.
+function swapping.is_held(row, mine, since)
+  return doorman.decide(seen(row, mine), "verify", mine, row.acquired_at, since) == "held"
+end
+
 local function crowd(acquired_at, readers, pending, pending_at)
   return {
     ticket = "readers", acquired_at = acquired_at, readers = readers, pending = pending, pending_at = pending_at,

@@ -45,6 +45,27 @@ it("a column that is too narrow holds no row with less than was given, in every 
   assert.is_true(assert(locks:mutex("a", 1):try_acquire { ticket = "short" }):release())
 end)
 
+-- InnoDB reads a row that it locks as it is now, whatever the snapshot of the transaction; or fails.
+it("a guard after break_lock is not held, at every level of isolation and with a snapshot from before", function()
+  local locks, work = plain(connect()), connect()
+  for _, level in ipairs{ "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE" } do
+    for strict = 0, 1 do
+      local lock = assert(locks:mutex("guard", 1):try_acquire())
+      work:execute("SET SESSION TRANSACTION ISOLATION LEVEL " .. level)
+      work:execute("SET SESSION innodb_snapshot_isolation = " .. strict)
+      work:execute "START TRANSACTION"
+      assert.same({}, sql.rows(work, "SELECT * FROM mutexes WHERE resource_type = 'other'"))
+      assert.is_true(locks:break_lock("guard", 1, lock.ticket))
+      fails(strict == 1 and level ~= "READ COMMITTED" and "contended" or "lost", lock:guard(work))
+      work:execute "ROLLBACK"
+      work:execute "START TRANSACTION"
+      fails("lost", lock:guard(work))
+      work:execute "ROLLBACK"
+    end
+  end
+  work:close()
+end)
+
 describe("permissions", function()
   setup(function()
     local one = connect()

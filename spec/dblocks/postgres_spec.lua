@@ -9,7 +9,7 @@ local sql = require "spec.dblocks.support.sql"
 local store = require "spec.dblocks.support.stores.postgres"
 
 local scene = sql.scene("PostgreSQL", store, {
-  dialect = "postgres", begin = "BEGIN", trips = { acquire = 1, release = 1, read = 2, leave = 2 },
+  dialect = "postgres", begin = "BEGIN", waits = true, trips = { acquire = 1, release = 1, read = 2, leave = 2 },
 })
 local connect, options = scene.connect, scene.options
 
@@ -91,6 +91,81 @@ it("a transaction in which an error came is in_transaction, too", function()
   assert.is_true(assert(locks:mutex("a", 1):try_acquire()):release())
 end)
 
+describe("a guard", function()
+  local locks, work
+
+  before_each(function() locks, work = plain(connect()), connect() end)
+  after_each(function() work:close() end)
+
+  local function begin(level) assert(work:execute("BEGIN ISOLATION LEVEL " .. level)) end
+
+  -- Whether the transaction reads from a snapshot that it has when break_lock comes.
+  for level, code in pairs{ ["READ COMMITTED"] = "lost", ["REPEATABLE READ"] = "contended", SERIALIZABLE = "contended" } do
+    it(("in %s, after break_lock, is %s to a transaction that has looked before, and lost to the next"):format(level,
+      code), function()
+      for _, verb in ipairs{ "try_read", "try_write" } do
+        local rwlock = locks:rwlock("guard", 1)
+        local lock = assert(rwlock[verb](rwlock))
+        begin(level)
+        assert.equal("1", sql.rows(work, "SELECT count(*) FROM mutexes WHERE resource_type = 'guard'")[1][1])
+        assert.is_true(locks:break_lock("guard", 1, lock.ticket))
+        fails(code, lock:guard(work))
+        assert(work:execute "ROLLBACK")
+        begin(level)
+        fails("lost", lock:guard(work))
+        assert(work:execute "ROLLBACK")
+      end
+    end)
+  end
+
+  it("lets others read beside it, and find the lock busy; readers come and go after it", function()
+    local lock, second = assert(locks:rwlock("guard", 2):try_read()), assert(locks:rwlock("guard", 2):try_read())
+    local other = connect()
+    begin "READ COMMITTED"
+    assert(other:execute "BEGIN")
+    assert(lock:guard(work) and second:guard(other))
+    fails("busy", locks:mutex("guard", 2):try_acquire())
+    assert.is_true(lock:verify())
+    local hasty = connect()
+    assert(hasty:execute "SET lock_timeout = '50ms'")
+    fails("contended", plain(hasty):rwlock("guard", 2):try_read())
+    assert(work:execute "COMMIT" and other:execute "COMMIT")
+    assert.is_true(lock:release() and second:release())
+  end)
+
+  it("is contended while others keep the row locked, if there is a lock_timeout", function()
+    local lock, other = assert(locks:mutex("guard", 3):try_acquire()), connect()
+    assert(other:execute "BEGIN")
+    assert(other:execute "DELETE FROM mutexes WHERE resource_type = 'guard'")
+    begin "READ COMMITTED"
+    assert(work:execute "SET LOCAL lock_timeout = '50ms'")
+    fails("contended", lock:guard(work))
+    assert(work:execute "ROLLBACK" and other:execute "ROLLBACK")
+    begin "READ COMMITTED"
+    assert.is_true(lock:guard(work))
+    work:execute "ROLLBACK"
+    assert.is_true(lock:release())
+  end)
+
+  it("ends with a savepoint that was made before, and is refused in a transaction that only reads or has failed",
+    function()
+      local lock = assert(locks:mutex("guard", 4):try_acquire())
+      begin "READ COMMITTED"
+      assert(work:execute "SAVEPOINT before")
+      assert(lock:guard(work))
+      assert(work:execute "ROLLBACK TO SAVEPOINT before")
+      assert.is_true(locks:break_lock("guard", 4, lock.ticket))
+      fails("lost", lock:guard(work))
+      assert(work:execute "ROLLBACK")
+      lock = assert(locks:mutex("guard", 4):try_acquire())
+      begin "READ COMMITTED READ ONLY"
+      fails("refused", lock:guard(work))
+      fails("refused", lock:guard(work))
+      assert(work:execute "ROLLBACK")
+      assert.is_true(lock:release())
+    end)
+end)
+
 describe("permissions", function()
   setup(function()
     local one = connect()
@@ -105,6 +180,20 @@ describe("permissions", function()
   end
 
   sql.permissions(as, function() return plain(connect()) end)
+
+  it("of a guard are SELECT and UPDATE", function()
+    local one, lock = connect(), assert(plain(connect()):mutex("a", 1):try_acquire())
+    local work = require("spec.support.servers.postgres").connect(scene.server().address, "reader")
+    assert(work:execute "BEGIN")
+    fails("refused", lock:guard(work))
+    assert(work:execute "ROLLBACK")
+    assert(one:execute "GRANT UPDATE ON mutexes TO reader")
+    assert(work:execute "BEGIN")
+    assert.is_true(lock:guard(work))
+    assert(work:execute "ROLLBACK")
+    assert(one:execute "REVOKE UPDATE ON mutexes FROM reader")
+    assert.is_true(lock:release())
+  end)
 end)
 
 it("a table without a primary key is refused: nothing would be exclusive", function()

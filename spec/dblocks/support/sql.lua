@@ -7,6 +7,7 @@
 --       dialect = "postgres",
 --       trips = { acquire = 1, release = 1, read = 2, leave = 2 },
 --       begin = "BEGIN",                                   -- how a transaction is begun by hand; nil: it cannot be
+--       waits = true,                                      -- for rows that others have locked, without limit
 --     })
 --     scene.connect()                                      -- a connection of LuaSQL
 --     scene.options(opts)                                  -- with the dialect
@@ -20,6 +21,7 @@ local cutter = require "spec.dblocks.support.cutter"
 local fails = require "spec.dblocks.support.fails"
 local late = require "spec.dblocks.support.late"
 local process = require "spec.support.process"
+local socket = require "socket"
 
 local after_each, before_each, describe, it = busted.after_each, busted.before_each, busted.describe, busted.it
 local assert = require "luassert"
@@ -169,6 +171,121 @@ function sql.days(store)
       end
     end)
   end
+
+  describe("a guard", function()
+    local work, mutex, rwlock
+
+    before_each(function()
+      work, mutex, rwlock = store.connect(), locks:mutex("a", 1), locks:rwlock("a", 1)
+      assert(one:execute "DELETE FROM counters")
+    end)
+
+    after_each(function() work:close() end)
+
+    local function begin() work:setautocommit(false) end
+
+    -- Another process, with `one` and `locks`.
+    local function start()
+      local other = process.start()
+      other:run(([[
+        one = (function() %s end)()
+        locks = require("dblocks").sql(one, { dialect = "%s" })
+      ]]):format(store.code(), store.dialect))
+      return other
+    end
+
+    -- Another process tries to break a guarded lock; it can when ending() has ended the guard's transaction.
+    local function assert_kept(ticket, ending)
+      local other, broken = start(), "return locks:break_lock('a', 1, ...)"
+      other:begin(broken, ticket)
+      socket.sleep(1)
+      if store.waits then assert.is_false(other:finished()) else fails("contended", other:finish()) end
+      assert.equal(ticket, locks:list()[1].ticket)
+      ending()
+      if not store.waits then other:begin(broken, ticket) end
+      assert.is_true(other:finish())
+      assert.same({}, locks:list())
+    end
+
+    for _, ending in ipairs{ "commit", "rollback" } do
+      it("keeps a lock from being broken until the " .. ending .. ", of a writer and of a reader", function()
+        for _, verb in ipairs{ "try_write", "try_read" } do
+          local lock = assert(rwlock[verb](rwlock))
+          begin()
+          assert(work:execute "INSERT INTO counters (n) VALUES (7)")
+          assert.is_true(lock:guard(work))
+          assert.is_true(lock:guard(work))
+          assert_kept(lock.ticket, function() work[ending](work) end)
+          fails("lost", lock:guard(work))
+          work:setautocommit(true)
+        end
+        assert.equal(ending == "commit" and 2 or 0, #sql.rows(one, "SELECT n FROM counters"))
+      end)
+    end
+
+    it("of a holder that is killed keeps nothing", function()
+      local other = start()
+      assert.is_true(other:run [[
+        lock = assert(locks:mutex("a", 1):try_acquire { ticket = "t" })
+        one:setautocommit(false)
+        return lock:guard(one)
+      ]])
+      assert_kept("t", function() other:kill() end)
+    end)
+
+    it("after break_lock, a release or a take-over is told, and the transaction can be rolled back", function()
+      local ends = {
+        lost = function(lock) assert.is_true(locks:break_lock("a", 1, lock.ticket)) end,
+        not_held = function(lock) assert.is_true(lock:release()) end,
+      }
+      for code, ending in pairs(ends) do
+        for _, try in ipairs{ function() return mutex:try_acquire() end, function() return rwlock:try_read() end } do
+          local lock = assert(try())
+          begin()
+          ending(lock)
+          assert(try { ticket = "next" })
+          assert(work:execute "INSERT INTO counters (n) VALUES (7)")
+          fails(code, lock:guard(work))
+          work:rollback()
+          work:setautocommit(true)
+          assert.same({}, sql.rows(one, "SELECT n FROM counters"))
+          assert.is_true(assert(locks:list())[1] and locks:break_lock("a", 1, locks:list()[1].ticket))
+        end
+      end
+      local lock = assert(mutex:try_acquire { ticket = "t" })
+      local heir = assert(mutex:try_acquire { ticket = "t" })
+      begin()
+      fails("lost", lock:guard(work))
+      assert.is_true(heir:guard(work))
+      work:rollback()
+    end)
+
+    it("needs an open transaction, and the table", function()
+      local lock = assert(mutex:try_acquire())
+      fails("refused", lock:guard(work))
+      begin()
+      assert.is_true(lock:guard(work))
+      work:rollback()
+      assert(plain "gone":setup())
+      lock = assert(plain "gone":mutex("a", 1):try_acquire())
+      assert(one:execute "DROP TABLE gone")
+      fails("refused", lock:guard(work))
+      work:close()
+      fails("unreachable", lock:guard(work))
+      work = store.connect()
+    end)
+
+    it("may be over the connection of the locks themselves, which have to wait for the end", function()
+      locks = dblocks.sql(work, { dialect = store.dialect })
+      local lock = assert(locks:mutex("a", 1):try_acquire())
+      begin()
+      assert.is_true(lock:guard(work))
+      fails("in_transaction", lock:release())
+      work:commit()
+      work:setautocommit(true)
+      assert.is_true(lock:release())
+    end)
+  end)
 
   it("a connection that its owner has closed is unreachable", function()
     local connection = store.connect()
