@@ -100,7 +100,8 @@ describe("a guard", function()
   local function begin(level) assert(work:execute("BEGIN ISOLATION LEVEL " .. level)) end
 
   -- Whether the transaction reads from a snapshot that it has when break_lock comes.
-  for level, code in pairs{ ["READ COMMITTED"] = "lost", ["REPEATABLE READ"] = "contended", SERIALIZABLE = "contended" } do
+  for level, code in pairs{
+    ["READ COMMITTED"] = "lost", ["REPEATABLE READ"] = "contended", SERIALIZABLE = "contended" } do
     it(("in %s, after break_lock, is %s to a transaction that has looked before, and lost to the next"):format(level,
       code), function()
       for _, verb in ipairs{ "try_read", "try_write" } do

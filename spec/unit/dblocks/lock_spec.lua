@@ -74,6 +74,18 @@ it("a lock has no unlock(), and says what to call", function()
   assert.error_matches(function() held:unlock() end, "unlock: there is no lock:unlock(); call release", 1, true)
 end)
 
+it("a guard needs a lock in SQL, which was not released, and a connection", function()
+  local held = scene(false, "mutex", RELEASED)
+  assert.error_matches(function() held:guard({}) end, "guard: only locks in SQL", 1, true)
+  function held._locks._store.guard(_, connection, _, ticket, since)
+    assert.same({ {}, "mine", 5000 }, { connection, ticket, since })
+    return "held"
+  end
+  assert.error_matches(function() held:guard() end, "guard: a connection of LuaSQL must be given, not nil", 1, true)
+  assert.is_true(held:guard({}) and held:release())
+  fails("not_held", held:guard({}))
+end)
+
 it("the end of a lock's scope releases it, and logs what it cannot return", function()
   local held, verbs, logged = scene(false, "mutex", REFUSED, RELEASED)
   local close = getmetatable(held).__close
