@@ -124,7 +124,9 @@ typedef struct al_settings {
   char host[256];
   int port;
   bool tls;
-  char user[256], password[256], vhost[256];
+  char user[256], vhost[256];
+  /* It may be a token of OAuth 2. The frame that has it must not have more than 4096 bytes. */
+  char password[3456];
   bool external; /* use SASL EXTERNAL: the client certificate tells the user; otherwise PLAIN */
   /* The broker's tools show it as the connection's name and as the holder of every lock. UTF-8. */
   char name[128];

@@ -5,6 +5,7 @@
 -- nodes_spec have the details; here are real brokers. All event loops share the code; the test double stands for them.
 local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
+local client = require "spec.support.client"
 local loops = require "spec.support.loops"
 local process = require "spec.support.process"
 local proxy = require "spec.support.proxy"
@@ -46,6 +47,15 @@ describe("a malformed URL", function()
       "return select(2, require('amqplocks').connect())")
     assert.matches("^url: AMQP_URL: a port in the URL is not a whole number", words)
   end)
+end)
+
+operated_it("a password may be as long as a token of OAuth 2", function()
+  local user, password = client.unique "user", ("t"):rep(3455)
+  stage.undo(function() return broker.suite:delete_user(user) end)
+  local url = broker.suite:add_user(user, ".*", ".*", ".*"):gsub("password@", password .. "@")
+  broker.suite:change_password(user, password)
+  local lock = assert(stage.connect(url):mutex(stage.mutex()):acquire())
+  assert.is_true(lock:release())
 end)
 
 -- ---- one connection -------------------------------------------------------------------------------------------------

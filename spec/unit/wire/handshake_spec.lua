@@ -30,6 +30,17 @@ describe("a handshake", function ()
     peer.holder:silent()
   end)
 
+  -- Before the broker has told its limit, a frame has no more than 4096 bytes.
+  it("has room for the longest user, password and name in one frame", function ()
+    local user, password, name = ("u"):rep(255), ("p"):rep(3455), ("n"):rep(127)
+    local peer = opening{ url = ("amqp://%s:%s@host"):format(user, password), name = name }
+    peer.holder:attach()
+    peer.holder:expect("protocol header")
+    peer.holder:send(peer.holder.start())
+    local ok = peer.holder:expect("connection.start-ok", { response = "\0" .. user .. "\0" .. password })
+    assert.equal(name .. " holder", ok.client_properties.connection_name)
+  end)
+
   it("asks the broker for no version, and reads one of two numbers", function ()
     for _, version in ipairs{ false, 3, "three", "3.10", ("9"):rep(100) } do
       local peer = opening()

@@ -16,7 +16,7 @@
 
 #include "core/base/text.h"
 
-#define URL_SIZE 16384 /* enough for the longest settings with every byte percent-encoded */
+#define URL_SIZE 16384 /* enough for the longest settings, with every byte but a token's percent-encoded */
 
 #define BLANKS " \t\r\n"
 

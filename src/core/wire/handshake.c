@@ -20,7 +20,7 @@ __attribute__((format(printf, 3, 4))) static al_code refuse(char why[AL_MESSAGE_
 }
 
 /* PLAIN (RFC 4616) sends NUL user NUL password. EXTERNAL sends nothing: the identity is the certificate's. */
-static amqp_bytes_t sasl_response(const al_settings *settings, char out[520]) {
+static amqp_bytes_t sasl_response(const al_settings *settings, char *out) {
   if (settings->external) return amqp_empty_bytes;
   size_t user = strlen(settings->user), password = strlen(settings->password);
   out[0] = '\0';
@@ -30,7 +30,8 @@ static amqp_bytes_t sasl_response(const al_settings *settings, char out[520]) {
 }
 
 static void send_start_ok(al_link *link) {
-  char name[sizeof link->settings->name + 16], response[520];
+  char name[sizeof link->settings->name + 16];
+  char response[sizeof link->settings->user + sizeof link->settings->password];
   snprintf(name, sizeof name, "%s %s", link->settings->name, link->role);
   amqp_table_entry_t capabilities[] = {al_field_yes("authentication_failure_close"),
                                        al_field_yes("basic.nack"), al_field_yes("connection.blocked"),
