@@ -37,8 +37,7 @@ end
 
 scene.tidy()
 
-for _, path in ipairs { "docs/production.md", "docs/troubleshooting.md", "docs/coming-from.md",
-  "docs/monitoring.md" } do
+for _, path in ipairs { "docs/production.md", "docs/coming-from.md", "docs/monitoring.md" } do
   local all = programs(path)
 
   for _, program in ipairs(all) do
