@@ -1,16 +1,14 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Runs every command line of docs/operators.md, and that of the pod in docs/production.md. The programs that the pages
--- suppose are scripts, which write down how they were called, and which lock they had. Units are read by a program that
--- knows them.
+-- Runs every command line of docs/operators.md. The programs that the page supposes are scripts, which write down how
+-- they were called, and which lock they had. Units are read by a program that knows them.
 local client = require "spec.support.client"
 local command = require "spec.support.command"
 local process = require "spec.support.process"
 local stage = require "spec.support.stage"
 
 local PAGE = assert(process.contents "docs/operators.md")
-  .. process.contents "docs/production.md":match "\n### The command in a pod\n.-\n## "
 local PROGRAMS = { "report", "migrate", "serve", "integration-tests", "deploy", "pg_dump" }
 local SCRIPT = [[
 #!/bin/sh
@@ -154,7 +152,7 @@ describe("docs/operators.md", function()
   stage.tidy(command.clear)
 
   it("has lines of each kind", function()
-    assert.same({ 12, 2, 2, 3 }, { #LINES.sh, #LINES.crontab, #LINES.unit, #LINES.yaml })
+    assert.same({ 12, 2, 2, 2 }, { #LINES.sh, #LINES.crontab, #LINES.unit, #LINES.yaml })
   end)
 
   for _, language in ipairs{ "sh", "crontab", "unit", "yaml" } do
