@@ -60,9 +60,7 @@ end
 ---  since the transaction looked first, or have it locked), "refused" (no transaction is open, …), "unreachable"
 function Lock:guard(connection)
   if not self._locks._store.guard then error("guard: only locks in SQL have transactions to guard", 0) end
-  if type(connection) ~= "userdata" and type(connection) ~= "table" then
-    error(("guard: a connection of LuaSQL must be given, not %s"):format(type(connection)), 0)
-  end
+  options.argument(connection, options.checks.connection, "the connection", "guard")
   return held(self, guard, connection)
 end
 

@@ -26,6 +26,12 @@ function checks.callable(value)
   return not (type(metatable) == "table" and metatable.__call) and "a function" or nil
 end
 
+--- Not a cursor or an environment: these have no execute().
+function checks.connection(value)
+  local fine, execute = pcall(function() return value.execute end)
+  return not (fine and execute) and "one of LuaSQL" or nil
+end
+
 function checks.one_of(...)
   local allowed = { ... }
   return function(value)

@@ -75,15 +75,18 @@ it("a lock has no unlock(), and says what to call", function()
 end)
 
 it("a guard needs a lock in SQL, which was not released, and a connection", function()
-  local held = scene(false, "mutex", RELEASED)
-  assert.error_matches(function() held:guard({}) end, "guard: only locks in SQL", 1, true)
-  function held._locks._store.guard(_, connection, _, ticket, since)
-    assert.same({ {}, "mine", 5000 }, { connection, ticket, since })
+  local held, connection = scene(false, "mutex", RELEASED), { execute = print }
+  assert.error_matches(function() held:guard(connection) end, "guard: only locks in SQL", 1, true)
+  function held._locks._store.guard(_, one, _, ticket, since)
+    assert.same({ connection, "mine", 5000 }, { one, ticket, since })
     return "held"
   end
-  assert.error_matches(function() held:guard() end, "guard: a connection of LuaSQL must be given, not nil", 1, true)
-  assert.is_true(held:guard({}) and held:release())
-  fails("not_held", held:guard({}))
+  for word, other in pairs{ ["nil"] = false, ["a table"] = held, ["file %("] = io.stdout, ['"BEGIN"'] = "BEGIN" } do
+    assert.error_matches(function() held:guard(other or nil) end,
+      "guard: the connection must be one of LuaSQL, not " .. word)
+  end
+  assert.is_true(held:guard(connection) and held:release())
+  fails("not_held", held:guard(connection))
 end)
 
 it("the end of a lock's scope releases it, and logs what it cannot return", function()
