@@ -237,6 +237,8 @@ describe("amqp-lock", function()
           case "$status $told" in "64 amqp-lock: "*) ;; *) echo "$line: $status $told" ;; esac
         done <"$2"]], "sh", AMQP_LOCK, path))
       assert.matches("^amqp%-lock: ", ends(64, "", "true"))
+      process.write(path, (" "):rep(16380) .. "amqp://localhost") -- not cut where the room for it ends
+      assert.matches("longer than 16383 bytes", ends(64, "--url-file", path, "db", "true"), 1, true)
       assert.matches("-P --quorum --fenced", ends(64, "--fast", "--fenced", "db", "true"), 1, true)
       -- options that mean something else in flock
       for option, use in pairs { ["-s"] = "-r", ["-x"] = "-W", ["-e"] = "-W", ["-u"] = "COMMAND ends", ["-F"] = "leave",
