@@ -48,8 +48,7 @@ function filter() {
     group.hidden = !group.querySelector("li:not([hidden])")
   }
 }
-const query = part => new URLSearchParams(part.slice(1)).get("q")
-field.value = query(location.hash) ?? query(location.search) ?? ""
+field.value = new URLSearchParams(location.search).get("q")
 field.addEventListener("input", filter)
 filter()
 </script>]]

@@ -21,8 +21,7 @@ end
 local function output(command)
   local pipe = assert(io.popen(command))
   local text = pipe:read "*a"
-  pipe:close()
-  return assert(text ~= "" and text, "no output: " .. command)
+  return assert(pipe:close() and text ~= "" and text, "no output, or a failure: " .. command)
 end
 
 -- A list, and by their paths: { path =, name = of the HTML file, title =, html = }
