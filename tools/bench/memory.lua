@@ -31,6 +31,8 @@ local function locks()
   local count, held = 100, {}
   assert(conn:admin(name):create(count))
   local semaphore = conn:semaphore(name)
+  collectgarbage() -- what the sessions have left; once more, for what finalizers keep
+  collectgarbage()
   local heap = select(2, bare.memory())
   for i = 1, count do held[i] = assert(semaphore:try_acquire()) end
   local each = (select(2, bare.memory()) - heap) / count / 1024
