@@ -13,8 +13,8 @@
 #include "cli/common/exits.h"
 #include "cli/common/report.h"
 
-#define URL_SIZE 16385 /* a byte more than a URL has room for: a longer one is refused, not cut */
-#define HOST_SHOWN 64 /* bytes of the host's name in the connection's, and as many of the command's */
+#define URL_SIZE 16385 /* one byte more than the longest URL, so that a longer one is refused, not cut */
+#define HOST_SHOWN 64  /* bytes of the host's name in the connection's, and as many of the command's */
 
 static void forget(char *text) {
   if (text) explicit_bzero(text, strlen(text));
