@@ -311,7 +311,8 @@ describe("amqp-lock-admin, without files,", function()
       .. "# 'db, mutex: held by h, since [^\n]+'\n# ask it first: amqp%-lock%-admin revoke %-m 'db'\n"
       .. "rabbitmqctl close_connection [^\n]+'\n$", output)
     assert.equal(2, select(2, process.contents(command.place() .. "/rabbitmqctl.log"):gsub("%-p a b ", "")))
-    assert.equal("x: no client holds it, and none waits\n", ask(LISTS, 0, "amqp://127.0.0.9", "who", "x"))
+    assert.equal("x: no client holds it, and none waits (told by rabbitmqctl)\n",
+      ask(LISTS, 0, "amqp://127.0.0.9", "who", "x"))
     assert.matches("^NAME +WHAT[^\n]+\ndb +mutex +h ", ask(LISTS, 0, "amqp://127.0.0.9", "ls"))
     assert.equal("db: mutex, 1 held, 0 waiting\n", ask(LISTS, 0, "amqp://127.0.0.9", "status", "-m", "db"))
     assert.equal('{"name":"db","kind":"fast_mutex","held":0,"waiting":0}\n', ask(LISTS, 0, "amqp://127.0.0.9", "status",
@@ -342,6 +343,9 @@ describe("amqp-lock-admin, without files,", function()
 
   it("does not ask this machine's rabbitmqctl about another broker, nor with a vhost that a shell would run", function()
     assert.matches("rabbitmqctl: not asked, as its shell", ask(LISTS, 69, "amqp://127.0.0.9/%24(id)", "ls"))
+    assert.matches("rabbitmqctl: status 1: its broker does not listen on port 5673; next: ",
+      ask('case "$*" in *status*) echo "{port:[{\\"port\\":56730},{\\"port\\":5672}]}";; *) exit 70;; esac', 69,
+        "amqp://127.0.0.9:5673", "who", "x"))
     assert.matches("; rabbitmqctl: not asked, as 2001:db8::1 is another",
       ask(LISTS, 69, "amqp://[2001:db8::1]", "ls", "-w", "0.2"))
   end)

@@ -18,18 +18,14 @@ local ADMIN = command.DIRECTORY .. "/amqp-lock-admin"
 local SECONDS = 120 -- rabbitmqctl takes half a second, or half a minute on a busy machine
 
 -- Runs a line of a shell, for which rabbitmqctl is that of the suite's node; returns its output.
-local function shell(place, text)
-  local path = place .. "/rabbitmqctl"
-  process.write(path, ("#!/bin/sh\ncd '%s' && exec spec/support/broker ctl '%s' \"$@\"\n"):format(
-    process.shell("pwd"):match "^[^\n]+", broker.suite.directory))
-  process.shell("chmod", "+x", path)
-  return process.shell("env", "PATH=" .. place .. ":" .. os.getenv "PATH", "AMQP_URL=amqp://127.0.0.9", "bash", "-c",
-    "set -e\n" .. text) -- there is no management API at this address
+local function shell(text)
+  return process.shell("env", ("PATH=%s/bin:%s"):format(broker.suite.directory, os.getenv "PATH"),
+    "AMQP_URL=amqp://127.0.0.9:" .. broker.suite.port, "bash", "-c", "set -e\n" .. text) -- no API is there
 end
 
 -- What amqp-lock-admin prints. rabbitmqctl may wait for ever on a busy machine.
-local function asked(place, arguments)
-  return (select(2, until_true(function() return pcall(shell, place, ADMIN .. " " .. arguments) end, 1800)))
+local function asked(arguments)
+  return (select(2, until_true(function() return pcall(shell, ADMIN .. " " .. arguments) end, 1800)))
 end
 
 -- The process waits for a lock of this kind.
@@ -40,11 +36,9 @@ local function waiter(name, kind, label)
   return one
 end
 
-stage.tidy(command.clear)
-
 describe("amqp-lock-admin, by rabbitmqctl,", function()
   operated_it("shows who holds and who waits, of every kind, and how to close the connection of a holder", function()
-    local name, place, quorum = stage.mutex(), command.place(), kinds.all.quorum_mutex
+    local name, quorum = stage.mutex(), kinds.all.quorum_mutex
     local cluster = quorum and quorum.name() -- its own, as the queue's name is that of a fast mutex
     scene.name(name, true)
     stage.undo(function() stage.delete(gate.bell("read", name)) end)
@@ -101,7 +95,7 @@ describe("amqp-lock-admin, by rabbitmqctl,", function()
     until_true(function()
       output = ""
       for _, one in ipairs { name, cluster } do
-        output = output .. asked(place, ("who --json -w 300 %s"):format(one))
+        output = output .. asked(("who --json -w 300 %s"):format(one))
       end
       for _, text in ipairs(expected) do
         if not output:find(text, 1, true) then return nil, text .. " is not in\n" .. output end
@@ -115,10 +109,10 @@ describe("amqp-lock-admin, by rabbitmqctl,", function()
     end
     for since in output:gmatch '"since":(%d+)' do assert.is_true(math.abs(since - os.time()) < 7200) end
 
-    local closing = asked(place, ("holders -w 300 --lock %s"):format(name))
+    local closing = asked(("holders -w 300 --lock %s"):format(name))
     local line_of = closing:match(("# '%s, mutex, held or retained: held by it'\\''s hung, since [^\n]*\n[^\n]*\n"
       .. "(rabbitmqctl [^\n]*\n)"):format((name:gsub("%p", "%%%0"))))
-    shell(place, assert(line_of, closing))
+    shell(assert(line_of, closing))
     assert.is_true(next_one:finish(SECONDS))
     until_true(function() return not mutex:held() end, SECONDS)
     stage.fails("lost", mutex:held())

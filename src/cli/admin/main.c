@@ -37,7 +37,8 @@ static int show(admin_options *options) {
   else if (is_json)
     admin_print_json(&listing);
   else if (is_who && !admin_listing_next(&listing, NULL))
-    printf("%s: no client holds it, and none waits\n", options->name);
+    printf("%s: no client holds it, and none waits (told by %s)\n", options->name,
+           options->api ? options->api : "rabbitmqctl");
   else if (!prints_commands)
     admin_print_table(stdout, &listing);
   bool has_both = is_who && !is_json && admin_listing_next(&listing, NULL);

@@ -118,27 +118,35 @@ static void explain(int status, FILE *errors, char why[AL_MESSAGE_SIZE]) {
   char line[256] = "";
   rewind(errors);
   while (line[strspn(line, " \n")] == '\0' && fgets(line, sizeof line, errors)) continue;
-  line[strcspn(line, "\n")] = '\0';
+  char *end = strstr(line, ". "); /* what follows is advice on lines that are not shown */
+  line[end ? (size_t)(end - line) : strcspn(line, "\n")] = '\0';
   bool is_late = WEXITSTATUS(status) == 124 || WEXITSTATUS(status) == 137;
   snprintf(why, AL_MESSAGE_SIZE, is_late ? "no answer in time; -w gives it more" : "status %d: %s%s",
            WEXITSTATUS(status), line, geteuid() ? " (only root and rabbitmq may call it)" : "");
 }
 
-/* The names are those of json.c. timeout(1) ends all processes that rabbitmqctl consists of. */
+/* The names are those of json.c. timeout(1) ends all processes that rabbitmqctl consists of. A broker at another port than
+ * the usual one may be another than that of rabbitmqctl. */
 static bool read_ctl(const admin_options *options, admin_rows *rows, char why[AL_MESSAGE_SIZE]) {
-  char line[1024];
+  char line[1280], port[16] = "";
+  const al_settings *at = &options->broker.nodes[0];
   double seconds = (double)admin_source_timeout(options) / (double)AL_SECOND;
   int written = memfd_create("errors", MFD_CLOEXEC);
   snprintf(
       line, sizeof line,
       "PATH=$PATH:/usr/sbin exec timeout -k 1 %.3f sh -ec 'list() { rabbitmqctl -q --formatter=json \"$@\"; "
       "}\n"
+      "[ -z \"$AMQP_LOCK_PORT\" ] || list status | grep \"\\\"port\\\":$AMQP_LOCK_PORT[,}]\" >/dev/null || "
+      "{\n"
+      "echo \"its broker does not listen on port $AMQP_LOCK_PORT\" >&2; exit 1; }\n"
       "list list_queues -p \"$AMQP_LOCK_VHOST\" name arguments messages messages_ready "
       "messages_unacknowledged\n"
       "list list_consumers -p \"$AMQP_LOCK_VHOST\" queue_name channel_pid consumer_tag active arguments\n"
       "list list_channels pid name user messages_unacknowledged' </dev/null 2>/proc/%d/fd/%d",
       seconds > 0.001 ? seconds : 0.001, (int)getpid(), written);
-  setenv("AMQP_LOCK_VHOST", options->broker.nodes[0].vhost, 1);
+  if (at->port != (at->tls ? 5671 : 5672)) snprintf(port, sizeof port, "%d", at->port);
+  setenv("AMQP_LOCK_VHOST", at->vhost, 1);
+  setenv("AMQP_LOCK_PORT", port, 1);
   FILE *errors = fdopen(written, "r"), *file = errors ? popen(line, "re") : NULL;
   if (!file) {
     snprintf(why, AL_MESSAGE_SIZE, "/bin/sh: %s", strerror(errno));
