@@ -204,7 +204,7 @@ describe("a program in C", function()
     local shown = name:gsub("%p", "%%%0")
     assert.matches("\nlost\n", output)
     assert.matches("\ninfo ok %[%] holder connection to [^\n]+ is open\n", output)
-    assert.matches("\ninfo ok %[" .. shown .. '%] an administrator asks the holder of "' .. shown .. "%-mutex", output)
+    assert.matches("\ninfo ok %[" .. shown .. '%] another client asks the holder of "' .. shown .. "%-mutex", output)
     assert.matches("\nwarning lost %[" .. shown .. '%] "' .. shown .. '%-mutex" was lost: ', output)
   end)
 

@@ -58,7 +58,6 @@ describe("the README", function()
     assert.matches("^report mutex\nreport mutex\nconvert slot\n", output)
     assert.matches("\nread read\n", output)
     assert.matches("\nwrite write\n", output)
-    assert.matches("\nticket %x+\n$", output)
   end)
 
   -- A program that the README points at, in the checkout.

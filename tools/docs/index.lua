@@ -41,12 +41,13 @@ local FILTER = [[
 <script>
 const field = document.querySelector("input"), groups = document.querySelectorAll("section")
 function filter() {
-  const words = field.value.toLowerCase().split(/\s+/)
+  const words = field.value.toLowerCase().replace(/\bconn:/g, "connection:").split(/\s+/)
   for (const group of groups) {
     for (const row of group.querySelectorAll("li"))
       row.hidden = !words.every(word => row.textContent.toLowerCase().includes(word))
     group.hidden = !group.querySelector("li:not([hidden])")
   }
+  document.querySelector("#none").hidden = document.querySelector("li:not([hidden])")
 }
 field.value = new URLSearchParams(location.search).get("q")
 field.addEventListener("input", filter)
@@ -136,20 +137,30 @@ local function of_manual(group, page)
   end
 end
 
+local function of_headings(group, page)
+  for anchor, heading in page.html:gmatch '<h[2-4] id="([^"]*)">(.-)</h' do
+    local html = ('<li><a href="%s#%s">%s</a> %s'):format(page.name, anchor, heading:gsub("</?a[^>]*>", ""), page.title)
+    table.insert(group, { key = heading:lower(), html = html })
+  end
+end
+
 --- The body of the page: `pages` as main.lua has them.
 function index.html(pages)
-  local titles, codes, calls, fields, dblocks = {}, {}, {}, {}, {}
-  local groups = { { "Pages", titles }, { '<a href="guide.html#error-codes">Error codes</a>', codes },
-    { "Lua: functions and methods", calls }, { "Lua: options and fields", fields }, { "db-locks", dblocks } }
+  local titles, sections, codes, calls, fields, dblocks = {}, {}, {}, {}, {}, {}
+  local groups = { { "Pages", titles }, { "Sections", sections },
+    { '<a href="guide.html#error-codes">Error codes</a>', codes }, { "Lua: functions and methods", calls },
+    { "Lua: options and fields", fields }, { "db-locks", dblocks } }
   of_annotations { codes = codes, calls = calls, fields = fields, dblocks = dblocks }
   for _, page in ipairs(pages) do
     add(titles, page.name, (page.name:gsub("%.html$", "")), rich(page.title))
-    if page.path:find "/man/" then
+    if page.path:find "%.md$" then
+      of_headings(sections, page)
+    else
       table.insert(groups, { page.title, {} })
       of_manual(groups[#groups][2], page)
     end
   end
-  local html = { "<h1>Index</h1>" }
+  local html = { '<h1>Index</h1>\n<p id="none" hidden>Nothing here has all these words.</p>' }
   for _, group in ipairs(groups) do
     table.sort(group[2], function(a, b) return a.key < b.key end)
     table.insert(html, "<section>\n<h2>" .. group[1] .. "</h2>\n<ul>")

@@ -15,7 +15,7 @@ local function revoke(claim, properties, body)
 end
 
 local ASKED = "asks the holder" -- what the news of it say
-local ONCE = { 'info: an administrator asks the holder of "images-1-B" to release it' }
+local ONCE = { 'info: another client asks the holder of "images-1-B" to release it' }
 
 describe("a holder", function ()
   local peer

@@ -44,7 +44,8 @@ static void read_file(const char *path, admin_rows *rows) {
   snprintf(why, sizeof why, "%s", strerror(errno));
   if (!file || !read_json(file, rows, why)) {
     cli_error("%s: %s%s", is_stdin ? "standard input" : path, why,
-              file ? "; what is read is JSON, of the management API or of rabbitmqctl --formatter=json" : "");
+              file ? "; what is read is JSON, of the management API or of rabbitmqctl --formatter=json"
+                   : "; \"who NAME\" shows one lock");
     exit(CLI_EXIT_USAGE);
   }
   if (!is_stdin) fclose(file);

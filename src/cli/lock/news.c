@@ -163,7 +163,7 @@ void cli_news_started(cli_news *news, int pid) {
 
 void cli_news_revoked(cli_news *news, const al_lock *lock) {
   char words[AL_LOCK_WORDS];
-  cli_warn("revoked: an administrator asks for %s%s", al_lock_words(lock, words),
+  cli_warn("revoked: another client asks for %s%s", al_lock_words(lock, words),
            news->options->revoke_signal ? "" : "; ignored, as there is no --on-revoke");
   cli_notify_status(news->notify_fd, "asked to release \"%s\"", al_lock_name(lock));
   tell_held(news, "revoked", noted(news, lock));

@@ -205,8 +205,10 @@ static void row_read(al_slot_search *search) {
 static void end_of_row(al_slot_search *search, int slot) {
   if (slot == 1) {
     al_memory_clear(search->resource->memory);
-    al_op_fail(search->op, AL_NOT_FOUND, "there is no semaphore \"%s\"; an administrator creates it",
-               search->resource->name);
+    al_op_fail(
+        search->op, AL_NOT_FOUND,
+        "there is no semaphore \"%s\"; an administrator creates it (amqp-lock-admin create, conn:admin)",
+        search->resource->name);
   } else if (search->view->slot) {
     search->view->state = AL_SEARCH_FREE;
   } else if (search->start == 1 || search->wrapped) {

@@ -68,7 +68,7 @@ static void tell_revoked(al_claim *claim) {
   if (claim->is_counted) claim->session->counts.revoked++;
   al_queue_parse(claim->queue, name, NULL);
   al_session_note(claim->session, false, AL_OK, name,
-                  "an administrator asks the holder of \"%s\" to release it", claim->queue);
+                  "another client asks the holder of \"%s\" to release it", claim->queue);
   al_session_alert(claim->session);
 }
 

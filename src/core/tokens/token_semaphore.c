@@ -21,7 +21,8 @@ static void words(const al_takeable *from, al_code code, char out[AL_MESSAGE_SIZ
   const char *format = code == AL_TIMEOUT ? "no permit of \"%s\" came free"
                        : code == AL_BUSY  ? "every permit of \"%s\" is taken"
                        : code == AL_NOT_FOUND
-                           ? "there is no token semaphore \"%s\"; an administrator creates it"
+                           ? "there is no token semaphore \"%s\"; an administrator creates it "
+                             "(amqp-lock-admin create -P, token_semaphore:create)"
                            : "no permit can be taken from \"%s\"";
   snprintf(out, AL_MESSAGE_SIZE, format, names_queue ? from->queue : from->name);
 }
