@@ -22,10 +22,10 @@ function metatable.__tostring(self) return ('amqplocks.fast_mutex ("%s")'):forma
 
 --- Takes the mutex, without waiting for it.
 ---@param opts? {} there are none: any option raises an error
----@return amqplocks.Lock|nil, string? message, amqplocks.Code? code "busy", "conflict" (its queue has another shape, or
----  is made while the plain mutex of this name is held), "refused", "unreachable", "unavailable" (its queue is on a node that is
----  down), "blocked" (the mutex was not in use, and the broker has an alarm), "squatted", "limit", "closed", "lost" or
----  "suspect" (before the caller got it)
+---@return amqplocks.Lock|nil, string? message, amqplocks.Code? code "busy", "conflict" (its queue has another shape,
+---  or is made while the plain mutex of this name is held), "refused", "unreachable", "unavailable" (its queue is on a
+---  node that is down), "blocked" (the mutex was not in use, and the broker has an alarm), "squatted", "limit",
+---  "closed", "lost" or "suspect" (before the caller got it)
 function FastMutex:try_acquire(opts) return acquiring.try(self, "acquire", opts) end
 
 --- Takes the mutex, and waits for it. Waiters are served in the order of arrival, those with a higher priority first.
