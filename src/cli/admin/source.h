@@ -2,7 +2,8 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * Where the lists of queues, consumers and channels come from: the files that are given; otherwise the management API of
- * --api; otherwise that of the broker of AMQP_URL, with its user, or rabbitmqctl, if that broker is on this machine. */
+ * --api; otherwise that of the broker of AMQP_URL, with its user, or rabbitmqctl, if that broker is on this machine and
+ * listens on the URL's port. */
 #ifndef CLI_ADMIN_SOURCE_H
 #define CLI_ADMIN_SOURCE_H
 
