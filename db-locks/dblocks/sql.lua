@@ -226,9 +226,9 @@ end
 function sql:guard(connection, resource, mine, since)
   check_driver(connection)
   local dialect, ask, key = self._dialect, sql_connection.asker(connection), KEY:format(resource.type, resource.id)
-  local rows, message, was_closed
+  local rows, message, was_closed = true, nil, nil
   if dialect.touch then rows, message, was_closed = ask(dialect.touch:format(self._table, key)) end
-  if rows or not dialect.touch then
+  if rows then
     rows, message, was_closed = ask(("SELECT %s FROM %s WHERE %s%s"):format(ALL, self._table, key, dialect.share))
   end
   if not rows then return unguarded(dialect, ask, message, was_closed) end
