@@ -311,6 +311,8 @@ end
 
 local KILLED = { fault = "administrator or broker killed", excuse = "an administrator or the broker was killed" }
 
+local function may_lack_permits(book, name) return pools.is_token(book.pools[name]) and book.can_lose_permits end
+
 local function find_lost(book, findings)
   for name, counts in pairs(book.counts) do
     local first, last = counts[1], counts[#counts]
@@ -318,8 +320,7 @@ local function find_lost(book, findings)
       wrong(findings, { kind = "lost", pool = name, from = last.at, to = last.at, lanes = { last.lane },
         text = ("%s: %d could be acquired, of %d (%s)"):format(name, last.taken, last.expected, tostring(last.more)) })
     elseif #counts > 1 then
-      local may_be = pools.is_token(book.pools[name]) and book.can_lose_permits
-      wrong_unless(findings, may_be and KILLED, {
+      wrong_unless(findings, may_lack_permits(book, name) and KILLED, {
         kind = "lost", pool = name, from = first.at, to = last.at, lanes = { last.lane }, seconds = 0,
         text = ("%s: %d could be acquired, of %d, until it was repaired"):format(name, first.taken, first.expected),
       })
@@ -334,9 +335,16 @@ local function find_left(book, findings)
   end
 end
 
+-- An administrator that is killed while it repairs may leave no permit: until somebody repairs, clients wait in vain.
+local function is_in_vain(book, name)
+  local first = (book.counts[name] or {})[1]
+  return first and first.taken == 0 and may_lack_permits(book, name)
+end
+
 local function find_ended(book, findings)
   for _, ended in ipairs(book.unexplained) do
-    wrong(findings, { kind = "ended", from = ended.at, to = ended.at, lanes = { ended.lane }, text = ended.text })
+    wrong_unless(findings, ended.pool and is_in_vain(book, ended.pool) and KILLED, {
+      kind = "ended", from = ended.at, to = ended.at, lanes = { ended.lane }, text = ended.text })
   end
 end
 

@@ -234,8 +234,9 @@ local function end_all(book, lane, fn)
   end)
 end
 
-local function unexplained(book, record, text)
-  table.insert(book.unexplained, { lane = record.about, at = record.at, text = ("%s: %s"):format(record.about, text) })
+local function unexplained(book, record, text, pool)
+  text = ("%s: %s"):format(record.about, text)
+  table.insert(book.unexplained, { lane = record.about, at = record.at, pool = pool, text = text })
 end
 
 function read.dead(book, record)
@@ -261,7 +262,7 @@ function read.stays(book, record)
   each_open(book, record.about, function(one)
     if not one.is_wait then return end
     waits = waits + 1
-    unexplained(book, record, ("%s: %s of %s"):format(text, one.way, one.pool))
+    unexplained(book, record, ("%s: %s of %s"):format(text, one.way, one.pool), one.pool)
   end)
   if waits == 0 then unexplained(book, record, text) end
 end

@@ -98,6 +98,8 @@ local WAITS = "a %s ask op=1 pool=mutex way=acquire poll=1\n a %s none op=1 code
 local BESIDE = held("b", "mutex", 1, 2) .. WAITS:format("1.5", "20")
 local COUNT = "audit 9 count pool=sem expected=%d taken=%d more=busy least=2 most=4\n"
 local REPAIRED = (COUNT:format(3, 2) .. COUNT:format(3, 3)):gsub("sem", "permits")
+local IN_VAIN = "stage 1 strike op=1 fault=%s about=b\n a 2 ask op=1 pool=permits way=acquire poll=1\n"
+  .. " stage 8 stays about=a\n" .. (COUNT:gsub("%%d", "3", 1) .. COUNT:format(3, 3)):gsub("sem", "permits")
 local ANSWER = "a 1 ask op=1 pool=%s way=acquire within=2\n a %s none op=1 code=%s\n"
 local VERIFIED = "a 1 ask op=1 pool=mutex way=acquire probe=%s\n a 2 got op=1 kind=mutex\n"
   .. "a 3 verify op=1 within=6\n a 4 verified op=1 code=blocked\n"
@@ -176,7 +178,8 @@ local RULES = {
   { "a process ends by itself, or does not end",
     "", "stage 2 kill about=a\n stage 3 dead about=a\n", "", "a 1 end\n stage 3 dead about=a\n",
     "ended", "stage 3 dead about=a\n", "ended", "a 1 end\n stage 3 dead about=a message=a_leak\n",
-    "ended", "stage 3 stays about=a\n" },
+    "ended", "stage 3 stays about=a\n",
+    "", IN_VAIN:format("admin", 0), "ended", IN_VAIN:format("admin", 1), "ended lost", IN_VAIN:format("x", 0) },
 }
 
 describe("the checker of journals finds that", function()
