@@ -185,6 +185,16 @@ describe("a claim", function ()
       assert_free(peer)
     end)
 
+    it("is GONE with its connection, also while it waits to look again", function ()
+      peer.holder:refuse(undoing(), 403, DENIED, "queue.delete")
+      peer.holder:down()
+      peer:semaphore("images", { max_attempts = 1 }):acquire(60)
+      peer:pass(1)
+      peer.holder:handshake()
+      peer.prober:look{ "images-1-A" }
+      peer:claims(1)
+    end)
+
     it("and denied keeps the name, and looks, less and less often, until it is seen to be gone", function ()
       peer.holder:refuse(undoing(), 403, DENIED, "queue.delete")
       local last, channel = 0, nil

@@ -77,12 +77,7 @@ void al_annex_each(al_session *session, const al_annex_kind *kind,
       if (annex->kind == kind) visit(session, annex->name, annex->thing);
 }
 
-void al_annexes_drop(al_session *session, bool is_end) {
+void al_annexes_free(al_session *session) {
   for (int i = 0; i < AL_ANNEX_BUCKETS; i++)
-    for (al_annex **at = &session->annexes[i]; *at;) {
-      if (is_end || (*at)->kind->goes_down)
-        drop(at);
-      else
-        at = &(*at)->next;
-    }
+    while (session->annexes[i]) drop(&session->annexes[i]);
 }

@@ -11,7 +11,6 @@
 typedef struct al_annex_kind {
   size_t size;               /* of a thing */
   int most;                  /* 0: no limit */
-  bool goes_down;            /* all things go when the holder goes down */
   void (*drop)(void *thing); /* before it is freed; NULL */
 } al_annex_kind;
 
@@ -23,7 +22,6 @@ void al_annex_drop(al_session *session, const al_annex_kind *kind, const char *n
 void al_annex_each(al_session *session, const al_annex_kind *kind,
                    void (*visit)(al_session *, const char *name, void *thing));
 
-/* For the session: the holder went down; or the session ends. */
-void al_annexes_drop(al_session *session, bool is_end);
+void al_annexes_free(al_session *session);
 
 #endif

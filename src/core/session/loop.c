@@ -22,10 +22,7 @@ static void tell_time(void *watcher) { al_session_look_at_clock(watcher); }
 static void changed(void *watcher, al_link *link, al_link_change change) {
   al_session *session = watcher;
   al_session_note_change(session, link, change);
-  if (change == AL_LINK_WENT_DOWN && link == &session->holder) {
-    al_claims_down(session);
-    al_annexes_drop(session, false);
-  }
+  if (change == AL_LINK_WENT_DOWN && link == &session->holder) al_claims_down(session);
   al_ops_step(session);
 }
 
@@ -69,7 +66,7 @@ static void session_free(al_session *session) {
   if (session->transport_free) session->transport_free(session->transport); /* first: it may have a thread */
   if (session->holder.trace) session->holder.trace->end(session->holder.trace);
   al_claims_free(session);
-  al_annexes_drop(session, true);
+  al_annexes_free(session);
   al_connection_free(&session->holder);
   al_connection_free(&session->quorum);
   al_prober_free(session->asks_by);
