@@ -11,7 +11,6 @@
 #define KEEP_MOST 32768
 
 static bool reserve(al_output *output, size_t more) {
-  if (output->start > 0 && output->start == output->end) output->start = output->end = 0;
   if (output->size - output->end >= more) return true;
   size_t used = output->end - output->start, size = output->size ? output->size : 1024;
   while (size < used + more) size *= 2;
