@@ -290,7 +290,6 @@ static void keep_time(al_link *link) {
     al_connection_abort(link, closing ? AL_CLOSED : AL_UNREACHABLE, "%s",
                         closing ? "the connection was closed"
                                 : "the broker did not finish the AMQP handshake in time");
-    return;
   }
   if (link->state != AL_LINK_OPEN) return;
   if (al_heartbeat_is_missed(link)) {
