@@ -44,3 +44,9 @@ it("a session that is told the time is none of a loop: nothing pumps it, or want
     assert.error_matches(function() session[method](session) end, "not a session of a loop", nil, true)
   end
 end)
+
+it("a session with nothing to wait for wants no turn", function()
+  local session = core.loop{}
+  assert.is_nil(session:wake())
+  assert.is_nil(session:pump())
+end)
