@@ -100,6 +100,9 @@ describe("a URL", function ()
         core.url_error(url:format(("x"):rep(most + 1))))
     end
     assert.matches("^cacertfile in the URL is longer", core.url_error("amqp://h?cacertfile=" .. ("x"):rep(1024)))
+    local longest = "amqp://" .. ("x"):rep(16376)
+    assert.matches("^the host in the URL is longer", core.url_error(longest))
+    assert.equal("the URL is longer than 16383 bytes", core.url_error(longest .. "x"))
   end)
 end)
 
