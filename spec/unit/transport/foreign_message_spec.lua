@@ -99,21 +99,34 @@ for _, way in ipairs(Peer.ways) do
       goes_on()
     end)
 
-    it("with headers of every type, and a long one, is read for the numbers behind them", function ()
+    -- The fencing token of a permit whose table of headers has these entries.
+    local function fence_of(entries)
       peer = permits.open{ way = way }
       local op = permits.semaphore(peer, true):acquire(60)
-      local taker, entries = permits.consumes(peer), "\1aS" .. pack(">s4", ("y"):rep(300))
-      for type, size in pairs{ V = 0, t = 1, b = 1, B = 1, s = 2, u = 2, I = 4, i = 4, f = 4, D = 5, l = 8, L = 8,
-        d = 8, T = 8, x = 4, A = 4, F = 4 } do -- the last three are empty
-        entries = entries .. "\1a" .. type .. ("\0"):rep(size)
-      end
-      entries = entries .. "\16x-amqplocks-basel" .. pack(">I8", 1000) .. "\16x-delivery-countl" .. pack(">I8", 3)
+      local taker = permits.consumes(peer)
       deliver = { channel = taker.channel, method = "basic.deliver", consumer_tag = taker.tag, delivery_tag = 1,
         redelivered = true }
       peer.holder:send(deliver, header(taker.channel, HEADERS + 0x0080 + TYPE,
         pack(">s4", entries) .. "\16" .. ("a"):rep(16) .. "\16amqplocks.permit"))
       permits.welcome(peer, taker)
-      assert.equal(1004, peer:result(op):fence())
+      return peer:result(op):fence()
+    end
+
+    local NUMBERS = "\16x-amqplocks-basel" .. pack(">I8", 1000) .. "\16x-delivery-countl" .. pack(">I8", 3)
+
+    it("with headers of every type, and a long one, is read for the numbers behind them", function ()
+      local entries = "\1aS" .. pack(">s4", ("y"):rep(300))
+      for type, size in pairs{ V = 0, t = 1, b = 1, B = 1, s = 2, u = 2, I = 4, i = 4, f = 4, D = 5, l = 8, L = 8,
+        d = 8, T = 8, x = 4, A = 4, F = 4 } do -- the last three are empty
+        entries = entries .. "\1a" .. type .. ("\0"):rep(size)
+      end
+      assert.equal(1004, fence_of(entries .. NUMBERS))
+    end)
+
+    it("with a header that is malformed is read for no number in it or behind it", function ()
+      for _, value in ipairs{ "", "S", "S\0\0\0", "S\0\0\0\9abc", "l\0\0\0", "?" .. NUMBERS } do
+        assert.is_nil(fence_of(string.char(#NUMBERS) .. NUMBERS .. value))
+      end
     end)
 
     local broken = {
