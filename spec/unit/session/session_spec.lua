@@ -1,6 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
+local core = require "amqplocks.core"
+local lfs = require "lfs"
 local Peer = require "spec.support.peer"
 
 local GOODBYE = { channel = 0, method = "connection.close-ok" }
@@ -162,4 +164,20 @@ describe("a session", function ()
     }, peer:news())
     assert.same({}, peer:news())
   end)
+end)
+
+it("native sessions close their descriptors, also where there are hundreds", function ()
+  local function count()
+    local all = 0
+    for _ in lfs.dir "/proc/self/fd" do all = all + 1 end
+    return all
+  end
+  local before, sessions = count(), {}
+  for i = 1, 300 do
+    sessions[i] = core.native{}
+    assert.is_number(sessions[i]:pollfd())
+  end
+  assert.equal(before + 300, count())
+  for _, session in ipairs(sessions) do session:abort() end
+  assert.equal(before, count())
 end)
