@@ -198,6 +198,7 @@ describe("a fast mutex", function ()
     for step = 1, 2 do
       peer.prober:handshake()
       if step == 1 then peer.prober:probes() else rings() end
+      peer:pass(4) -- the next prober has a timeout of its own
       peer.prober:down "reset by peer"
       peer:pass(2)
     end

@@ -236,6 +236,14 @@ describe("a token semaphore", function ()
     assert.is_true(op:done())
   end)
 
+  it("is unreachable at once when the connection is lost at the end of consuming", function ()
+    local op, taker = scene.asking(peer, 0)
+    scene.answer(peer, taker)
+    scene.cancels(peer, taker)
+    peer.holder:down "reset by peer"
+    peer:failed(op, "unreachable", "reset by peer")
+  end)
+
   -- A quorum queue says consume-ok before it has handed out what it has; what it is asked later, it answers later.
   describe("of quorum permits, now or not at all", function ()
     local sem, op, taker
