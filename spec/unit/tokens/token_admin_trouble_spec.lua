@@ -342,6 +342,21 @@ describe("an administrator of permits in trouble", function ()
     undoes(peer.holder)
   end)
 
+  at_every_stop("has the mutex's channel closed for other reasons, while it asks for a queue", function (at)
+    return at.queue
+  end, function (peer, s, at)
+    peer.holder:refuse(s.mutex.channel, 406, "PRECONDITION_FAILED - timed out")
+    fails(peer, s, at, "lost", 'the administration mutex of "images"', "timed out")
+  end)
+
+  at_every_stop("goes on behind the answer only, though the other connection is lost", function (at)
+    return at.queue
+  end, function (peer, s)
+    peer.prober:down("timed out")
+    peer.holder:silent()
+    assert.is_false(s.op:done())
+  end)
+
   local function has_some(_, s) return s.one and s.has_some end
 
   at_every_stop("has a queue deleted under it from which it collects", has_some, function (peer, s, at)
@@ -357,10 +372,11 @@ describe("an administrator of permits in trouble", function ()
   for _, row in ipairs{
     { "has what it collected taken by the broker", has_some, 406, "PRECONDITION_FAILED - timed out", "lost" },
     { "may not read", function (at) return at.consuming end, 403, "ACCESS_REFUSED", "refused" },
+    { "finds another client's own queue", function (at) return at.consuming end, 405, "RESOURCE_LOCKED", "squatted" },
   } do
     at_every_stop(row[1], row[2], function (peer, s, at)
       local queue = row[5] == "lost" and s.one.other and PERMITS or s.one.queue
-      peer.holder:refuse(s.one.channel, row[3], row[4], row[5] == "refused" and "basic.consume" or nil)
+      peer.holder:refuse(s.one.channel, row[3], row[4], row[5] ~= "lost" and "basic.consume" or nil)
       fails(peer, s, at, row[5], ('queue "%s"'):format(queue), row[4])
       s.one, s.has_some = nil, false
       ends(peer, s, at)
