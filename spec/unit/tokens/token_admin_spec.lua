@@ -253,6 +253,17 @@ describe("an administrator of permits", function ()
       ends(peer, op, mutex, permits, 1)
     end)
 
+    -- An ack of all would have the broker throw away what it has delivered meanwhile.
+    it("acknowledges nothing where it has found nothing", function ()
+      local peer, _, _, permits = collects(2, "repair", nil, { queue_type = "quorum" }, { permits = 0, marks = 1 })
+      permits:looks(0, 0)
+      permits:keeps_looking(2, 0, 0)
+      scene.tries(peer)
+      peer.prober:barrier()
+      peer.holder:expect("basic.cancel", { channel = permits.channel })
+      peer.holder:expect("basic.qos", { channel = permits.channel })
+    end)
+
     it("the most permits there can be, without room to see one too many", function ()
       local peer = begins("repair", nil, {}, { permits = 65535, marks = 65535 })
       scene.collects(peer, PERMITS, 65535)
