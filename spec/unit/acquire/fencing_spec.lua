@@ -126,6 +126,12 @@ describe("the fencing token of a mutex", function ()
     end
   end)
 
+  it("is not had where this user may not draw: refused", function ()
+    local op, claim = begins()
+    peer.fence:refuse(fence.peeks(peer.fence), 403, "ACCESS_REFUSED - read access", "basic.get")
+    fails(op, claim, "refused", FENCE, "read access")
+  end)
+
   local MOST = 9007199254740992 -- 2^53
   local USED_UP = { ["x-amqplocks-base"] = MOST - 40, ["x-delivery-count"] = 39 }
 
@@ -172,6 +178,13 @@ describe("the fencing token of a mutex", function ()
       end
       fence.is_absent()
       fails(op, claim, "conflict", "expires")
+    end)
+
+    it("is not had where making one is refused: limit", function ()
+      local op, claim, channel = publishes()
+      local text = "PRECONDITION_FAILED - cannot declare queue: queue limit in vhost '/' (9) is reached"
+      peer.maker:refuse(channel, 406, text, "queue.declare")
+      fails(op, claim, "limit", FENCE, text)
     end)
 
     it("ends with the caller's time, and the maker's connection at once", function ()
