@@ -232,6 +232,31 @@ describe("the fencing token of a mutex", function ()
     fails(op, claim, "conflict", tostring(BASE + 8))
   end)
 
+  -- What ends the deletion, and its code and message; none if it is done.
+  for what, row in pairs{
+    ["is answered"] = { function (channel) peer.fence:deleted(channel) end },
+    ["is refused"] = { function (channel) peer.fence:refuse(channel, 403, "ACCESS_REFUSED", "queue.delete") end,
+      "refused", FENCE },
+    ["is cut off"] = { function () peer.fence:down "reset by peer" end, "unreachable", "reset by peer" },
+    ["is not answered"] = { function (channel)
+      peer:pass(5)
+      peer.fence:expect("channel.close", { channel = channel })
+    end, "unreachable", "within 5 s" },
+  } do
+    it("has both queues of its fence deleted when that is forgotten, which " .. what, function ()
+      local op = peer.session:forget_fence("mutex", "db")
+      fence.connects(peer.fence)
+      local channel = peer.fence:opened()
+      peer.fence:expect("queue.delete", { channel = channel, queue = FENCE })
+      peer.fence:expect("queue.delete", { channel = channel, queue = FENCE .. "-unfinished" })
+      peer.fence:deleted(channel)
+      assert.is_false(op:done())
+      row[1](channel)
+      peer.fence:silent()
+      if row[2] then peer:failed(op, row[2], row[3]) else assert.is_true(peer:result(op)) end
+    end)
+  end
+
   it("costs no connection when it was not drawn for a minute", function ()
     local op, claim = begins()
     fence.draws(0)
