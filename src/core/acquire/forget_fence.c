@@ -25,14 +25,13 @@ static void stop(al_op *op) {
 
 static void forget_event(void *owner, al_channel *channel, const al_event *event) {
   forgetter *self = owner;
-  bool is_deleted = event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DELETE_OK_METHOD;
   bool is_over = event->kind == AL_EVENT_CLOSED || event->kind == AL_EVENT_DOWN;
   if (is_over) self->channel = NULL;
   if (event->kind == AL_EVENT_CLOSED)
     al_op_fail(&self->op, al_event_code(event, AL_SQUATTED, AL_UNAVAILABLE), "deleting \"%s\": %s",
                self->fence, event->text);
   if (event->kind == AL_EVENT_DOWN) al_op_fail_link(&self->op, channel->link);
-  if (!is_deleted || channel->unanswered > 0) return;
+  if (event->kind != AL_EVENT_METHOD || channel->unanswered > 0) return;
   self->channel = NULL;
   al_channel_give(channel);
   al_op_finish(&self->op);
