@@ -4,6 +4,7 @@
 -- A gather, frame by frame: the gate, slots one after the other, and what becomes of these when it fails. The gate is
 -- the queue images-many.
 local Peer = require "spec.support.peer"
+local scene = require "spec.unit.locks.rwlock_scene"
 
 local LATE = "its queue was deleted, but not by this client"
 
@@ -98,6 +99,16 @@ describe("a gather", function ()
       peer.holder:grant(second)
       deletes(peer, "images-2-B", (table.unpack or unpack)(case, 4))
     end
+  end)
+
+  it("that waits for one more slot is one that waits", function ()
+    local peer, op = enters(2, 20)
+    takes(peer, 1)
+    assert.equal(0, peer.session:stats().waiting)
+    looks(peer, 3)
+    scene.no_squatters(peer)
+    assert.equal(1, peer.session:stats().waiting)
+    assert.is_truthy(op:waiting())
   end)
 
   it("that was granted the last slot in the moment in which it fails keeps nothing of it", function ()

@@ -197,6 +197,18 @@ describe("an acquire", function ()
     assert.are_not.same(starts(8), starts(9))
   end)
 
+  it("that begins by chance, and knows no slots, takes any one of the free ones that it sees", function ()
+    local met = {}
+    for seed = 1, 40 do
+      local peer = Peer.open{ seed = seed }
+      peer:semaphore("images", { strategy = "random" }):acquire(0)
+      peer.prober:look(row(4, { 2 }))
+      peer.holder:opened()
+      met[tonumber(peer.holder:expect("queue.declare").queue:match "(%d+)-B$")] = true
+    end
+    assert.same({ [1] = true, [3] = true, [4] = true }, met)
+  end)
+
   it("loses the holder while it looks: unreachable, and nothing is claimed in the dark, or asked for", function ()
     for _, seen in ipairs{ row(1), row(40, "all") } do
       local peer = Peer.open()
@@ -207,6 +219,17 @@ describe("an acquire", function ()
       peer:failed(op, "unreachable", "timed out")
       peer.prober:silent()
     end
+  end)
+
+  it("that waits loses the prober while it looks, and looks again by another", function ()
+    local peer, op = Peer.open(), nil
+    op = peer:semaphore("images"):acquire(60)
+    peer.prober:probes()
+    peer.prober:down()
+    peer:pass(1)
+    peer.prober:handshake()
+    peer.prober:look(row(1))
+    gets(peer, op, 1)
   end)
 
   it("waits for its own timeout while it connects, too", function ()
