@@ -144,6 +144,18 @@ describe("an acquire that settles", function()
     peer:failed(op, "unreachable", "reset")
   end)
 
+  it("leaves its seal behind, without a consumer, when the mutex is lost", function()
+    local op, claim = begins(0)
+    sees "free"
+    local seal = puts_on()
+    peer.holder:consumed(seal)
+    local lock = peer:result(op)
+    peer.holder:cancelled(claim)
+    assert.equal("lost", select(3, lock:held()))
+    for _, channel in ipairs{ claim.channel, seal.channel } do peer.holder:closes(channel) end
+    peer.holder:silent()
+  end)
+
   it("begins again if it waits and loses the mutex, and if it is patient, also when that was with the connection",
     function()
       local op, claim = begins(60)
