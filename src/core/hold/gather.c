@@ -124,7 +124,6 @@ static void await(gather *self, al_op *inner) {
   op->inner = inner;
   inner->outer = op;
   if (self->until != AL_NEVER) inner->deadline = self->until;
-  if (inner->waits_since != AL_NEVER) al_op_waits(op);
   al_op_enter(op, awaiting);
   awaiting(op);
 }

@@ -71,7 +71,6 @@ static void attempt(al_retry *self) {
   op->inner = inner;
   inner->outer = op;
   if (inner->deadline != AL_NEVER) inner->deadline = self->until;
-  if (inner->waits_since != AL_NEVER) al_op_waits(op);
   attempting(op);
 }
 
