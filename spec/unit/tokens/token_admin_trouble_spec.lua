@@ -373,6 +373,8 @@ describe("an administrator of permits in trouble", function ()
     { "has what it collected taken by the broker", has_some, 406, "PRECONDITION_FAILED - timed out", "lost" },
     { "may not read", function (at) return at.consuming end, 403, "ACCESS_REFUSED", "refused" },
     { "finds another client's own queue", function (at) return at.consuming end, 405, "RESOURCE_LOCKED", "squatted" },
+    { "finds the node of a queue down", function (at) return at.consuming end, 404,
+      "NOT_FOUND - home node 'rabbit@other' of durable queue is down or inaccessible", "unavailable" },
   } do
     at_every_stop(row[1], row[2], function (peer, s, at)
       local queue = row[5] == "lost" and s.one.other and PERMITS or s.one.queue

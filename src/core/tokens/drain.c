@@ -214,8 +214,7 @@ static void message_arrived(al_drain *drain, const al_content *content) {
 static al_code refusal(const al_event *event) {
   bool is_gone = event->reply_code == AMQP_NOT_FOUND && event->method != AMQP_BASIC_CONSUME_METHOD;
   if (event->method == 0 || is_gone) return AL_LOST;
-  if (event->reply_code == AMQP_RESOURCE_LOCKED) return AL_SQUATTED;
-  return event->reply_code == AMQP_NOT_FOUND ? AL_NOT_FOUND : al_event_refusal(event);
+  return al_event_code(event, AL_SQUATTED, AL_NOT_FOUND);
 }
 
 /* The broker closes the channel without a request of ours if a message was held for too long. With two queues that
