@@ -222,8 +222,8 @@ describe("an acquire", function ()
   end)
 
   it("that waits loses the prober while it looks, and looks again by another", function ()
-    local peer, op = Peer.open(), nil
-    op = peer:semaphore("images"):acquire(60)
+    local peer = Peer.open()
+    local op = peer:semaphore("images"):acquire(60)
     peer.prober:probes()
     peer.prober:down()
     peer:pass(1)
