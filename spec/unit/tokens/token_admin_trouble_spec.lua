@@ -332,15 +332,19 @@ describe("an administrator of permits in trouble", function ()
     ends(peer, s, at)
   end)
 
-  at_every_stop("is refused a queue", function (at) return at.queue end, function (peer, s, at)
-    local text = "PRECONDITION_FAILED - inequivalent arg 'x-queue-type'"
-    at.finish = at.refused or at.finish
-    peer.holder:refuse(s.mutex.channel, 406, text, at.asked)
-    fails(peer, s, at, "conflict", ('queue "%s": %s'):format(at.queue, text))
-    if peer.holder:next() == "channel.open" then peer.holder:opened() end
-    peer.holder:delete(MUTEX) -- its channel is gone, but maybe not itself
-    undoes(peer.holder)
-  end)
+  local NODE_DOWN = "NOT_FOUND - home node 'rabbit@other' of durable queue is down or inaccessible"
+
+  for _, row in ipairs{ { "conflict", 406, "PRECONDITION_FAILED - inequivalent arg 'x-queue-type'" },
+    { "unavailable", 404, NODE_DOWN } } do
+    at_every_stop("is refused a queue: " .. row[1], function (at) return at.queue end, function (peer, s, at)
+      at.finish = at.refused or at.finish
+      peer.holder:refuse(s.mutex.channel, row[2], row[3], at.asked)
+      fails(peer, s, at, row[1], ('queue "%s": %s'):format(at.queue, row[3]))
+      if peer.holder:next() == "channel.open" then peer.holder:opened() end
+      peer.holder:delete(MUTEX) -- its channel is gone, but maybe not itself
+      undoes(peer.holder)
+    end)
+  end
 
   at_every_stop("has the mutex's channel closed for other reasons, while it asks for a queue", function (at)
     return at.queue
@@ -373,8 +377,8 @@ describe("an administrator of permits in trouble", function ()
     { "has what it collected taken by the broker", has_some, 406, "PRECONDITION_FAILED - timed out", "lost" },
     { "may not read", function (at) return at.consuming end, 403, "ACCESS_REFUSED", "refused" },
     { "finds another client's own queue", function (at) return at.consuming end, 405, "RESOURCE_LOCKED", "squatted" },
-    { "finds the node of a queue down", function (at) return at.consuming end, 404,
-      "NOT_FOUND - home node 'rabbit@other' of durable queue is down or inaccessible", "unavailable" },
+    { "finds the node of a queue down", function (at) return at.consuming end, 404, NODE_DOWN, "unavailable" },
+    { "finds no queue", function (at) return at.consuming end, 404, "NOT_FOUND - no queue 'q'", "not_found" },
   } do
     at_every_stop(row[1], row[2], function (peer, s, at)
       local queue = row[5] == "lost" and s.one.other and PERMITS or s.one.queue

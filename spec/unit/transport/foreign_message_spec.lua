@@ -127,6 +127,7 @@ for _, way in ipairs(Peer.ways) do
       for _, value in ipairs{ "", "S", "S\0\0\0", "S\0\0\0\9abc", "l\0\0\0", "?" .. NUMBERS } do
         assert.is_nil(fence_of(string.char(#NUMBERS) .. NUMBERS .. value))
       end
+      assert.is_nil(fence_of "\16x-amqplocks-basel\0\0\0")
     end)
 
     local broken = {

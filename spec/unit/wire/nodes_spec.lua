@@ -219,13 +219,13 @@ describe("a name with several addresses", function ()
 
   it("has each tried once, and tells what is wrong with each, in every attempt", function ()
     local peer, op = begun{ url = "amqp://name" }
-    tries(peer, peer.holder, { ONE, TWO, THREE })
-    peer:failed(op, "unreachable", "none of 3 hosts: 192.0.2.1: name:5672: refused; " ..
-      "192.0.2.2: name:5672: refused; 2001:db8::3: name:5672: refused")
-    await(peer)
-    op = peer.session:open()
-    tries(peer, peer.holder, { ONE, TWO, THREE })
-    peer:failed(op, "unreachable", "none of 3 hosts: 192.0.2.1: name")
+    for _ = 1, 2 do
+      tries(peer, peer.holder, { ONE, TWO, THREE })
+      peer:failed(op, "unreachable", "none of 3 hosts: 192.0.2.1: name:5672: refused; " ..
+        "192.0.2.2: name:5672: refused; 2001:db8::3: name:5672: refused")
+      await(peer)
+      op = peer.session:open()
+    end
   end)
 
   it("begins an attempt with the one after the last, in whatever order they come", function ()

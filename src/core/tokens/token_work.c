@@ -86,10 +86,9 @@ void al_token_work_event(al_op *op, const al_event *event) {
                                                       event->method == AMQP_QUEUE_DELETE_OK_METHOD);
   if (is_answer) work->asked = NULL;
   if (event->kind != AL_EVENT_CLOSED || !work->asked || event->method == 0) return;
-  bool locked = event->reply_code == AMQP_RESOURCE_LOCKED; /* another client's exclusive queue */
   if (work->begun == AL_REPAIR_AND_RESIZE_DO)
     work->begun = AL_RESIZE_FINISHES; /* the queue was refused, so it is known not to exist */
-  al_op_fail(op, locked ? AL_SQUATTED : al_event_refusal(event), "queue \"%s\": %s", work->asked,
+  al_op_fail(op, al_event_code(event, AL_SQUATTED, AL_UNAVAILABLE), "queue \"%s\": %s", work->asked,
              event->text);
   /* This operation watches the claim, so the session calls its step next. */
 }
