@@ -95,13 +95,13 @@ describe("amqp-lock-admin, by rabbitmqctl,", function()
     until_true(function()
       output = ""
       for _, one in ipairs { name, cluster } do
-        output = output .. asked(("who --json -w 300 %s"):format(one))
+        output = output .. asked(("who --json -w 900 %s"):format(one))
       end
       for _, text in ipairs(expected) do
         if not output:find(text, 1, true) then return nil, text .. " is not in\n" .. output end
       end
       return true
-    end, 900) -- as in readme_spec
+    end, 1800) -- as in readme_spec
     assert.equal(#expected, select(2, output:gsub("\n", "\n")), output)
     for _, lock in ipairs { mutex, permit, fast, clusters or nil } do
       local told = ('"ticket":"%s","user":"guest","connection":"127.0.0.1:'):format(lock.ticket)
@@ -109,7 +109,7 @@ describe("amqp-lock-admin, by rabbitmqctl,", function()
     end
     for since in output:gmatch '"since":(%d+)' do assert.is_true(math.abs(since - os.time()) < 7200) end
 
-    local closing = asked(("holders -w 300 --lock %s"):format(name))
+    local closing = asked(("holders -w 900 --lock %s"):format(name))
     local line_of = closing:match(("# '%s, mutex, held or retained: held by it'\\''s hung, since [^\n]*\n[^\n]*\n"
       .. "(rabbitmqctl [^\n]*\n)"):format((name:gsub("%p", "%%%0"))))
     shell(assert(line_of, closing))

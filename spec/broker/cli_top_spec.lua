@@ -178,7 +178,7 @@ describe("amqp-lock-admin top", function()
       return pcall(process.shell, "sh", "-c", [[
         spec/support/broker ctl "$1" -q --formatter=json list_queues name arguments | "$2" ls -]], "sh",
         the_node().directory, ADMIN)
-    end, 900)
+    end, 1800)
     assert.equal(8, select(2, rows:gsub("\nhostile", "")), rows)
     assert.matches("\n" .. lock:gsub("%p", "%%%0") .. " +mutex +honest +%d+%-[^\n]+" .. held.ticket, rows)
   end)

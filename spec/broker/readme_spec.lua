@@ -266,7 +266,7 @@ operated_describe("the guide's commands for operators", function()
       return table.concat(roles, " ") == table.concat(expected, " ") and seen.ticket and seen.token
         and seen["press 4"] == "1 " .. permit.ticket and seen["fast press 4"] == "true " .. fast.ticket
         and (seen["press 5"] or ""):find "^0 %x+$" and (seen["fast press 5"] or ""):find "^false %x+$", output
-    end, 900)
+    end, 1800)
     for _, role in ipairs(expected) do
       local queue = "`N-" .. role:gsub("^1", "3"):gsub(reader.ticket, "<ticket>") .. "`"
       assert.is_truthy(text:find(queue, 1, true), queue)
