@@ -3,19 +3,20 @@
 
 -- Plays all stories in turn, one seed of each, then the next seed of each, with the module in MODULES, until a story
 -- fails as the patch says it must, or the time is over. Any story may be the one that fails; a patch that only rare
--- events show names the stories that are played. A story with `often` plays so many seeds in a turn.
+-- events show names the stories that are played, and maybe the first seed. A story with `often` plays so many seeds in
+-- a turn.
 --
 --     lua tools/prove/breakages/play.lua MODULES FILE SECONDS BASE [PATCH]
 --
 -- FILE always holds the name of the running story, in case it never returns. The seconds are processor time, which
--- other work on the machine does not change. Seeds are counted from BASE on. Without a patch no story may fail. It
--- prints one line; the exit status is 0 on success.
+-- other work on the machine does not change. Seeds are counted from BASE on, or from the patch's first seed. Without a
+-- patch no story may fail. It prints one line; the exit status is 0 on success.
 local MODULES, FILE, SECONDS, BASE, PATCH = arg[1], arg[2], tonumber(arg[3]), tonumber(arg[4]), arg[5]
 
 package.cpath = MODULES .. "/?.so;" .. package.cpath
 local stories = require "spec.support.model.stories"
 
--- What the head of the patch says: the words by which a story must catch it, and the stories to play.
+-- What the head of the patch says: the words by which a story must catch it, the stories to play, and the first seed.
 local function told(what)
   local values = {}
   for line in io.lines(PATCH) do
@@ -26,6 +27,8 @@ end
 
 local words = PATCH and told "Must be caught as"
 assert(not PATCH or words[1], "the patch does not say how it must be caught: " .. tostring(PATCH))
+
+if PATCH then BASE = tonumber(told("First seed")[1]) or BASE end
 
 local function chosen()
   local list = {}
