@@ -232,7 +232,7 @@ describe("the fencing token of a mutex", function ()
     fails(op, claim, "conflict", tostring(BASE + 8))
   end)
 
-  -- What ends the deletion, and its code and message; none if it is done.
+  -- The end of the deletion, and the code and message of forget_fence; no code: it succeeds.
   for what, row in pairs{
     ["is answered"] = { function (channel) peer.fence:deleted(channel) end },
     ["is refused"] = { function (channel) peer.fence:refuse(channel, 403, "ACCESS_REFUSED", "queue.delete") end,

@@ -101,7 +101,7 @@ describe("a gather", function ()
     end
   end)
 
-  it("that waits for one more slot is one that waits", function ()
+  it("that waits for one more slot counts as one waiter", function ()
     local peer, op = enters(2, 20)
     takes(peer, 1)
     assert.equal(0, peer.session:stats().waiting)
